@@ -1,4 +1,4 @@
-"""The pools, as the rest of the program knows them."""
+"""The descriptor of the pools: their loop, metrics, log lines, and how their records are decided again."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -23,7 +23,7 @@ from equipoise.ports.wiring import Loop, LoopSettings, Wiring
 
 
 def redecide(recorded: Record) -> Decision:
-    """Decide again from what is recorded; what the guards held is taken from the record."""
+    """Decide again from a record; the actions that guards held are taken from it, too."""
     if "tiers" in recorded.policy:
         policy = TierPolicy.model_validate(recorded.policy)
         decision, _ = decide(policy, msgspec.convert(recorded.observation, Observation))
@@ -35,7 +35,7 @@ def redecide(recorded: Record) -> Decision:
 
 
 def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
-    """Return the loop; its pods are watched."""
+    """Return the loop; it watches the pods that the settings select."""
     asked = settings.pools
     interval_seconds = settings.interval_seconds("pools")
     namespace = _expected(asked.namespace, "namespace", "where the pods of the tiers are")
@@ -75,7 +75,7 @@ def _prefix(decision: Decision) -> str:
 
 
 def _of_tiers(name: str, what: str, read: Read, *labels: str) -> GaugeSpec:
-    """Return a gauge with series for each tier; a decision about anything else leaves them as they are."""
+    """Return a gauge with series for each tier; decisions without tiers do not change it."""
 
     def series(decision: Decision) -> Iterable[tuple[Labels, float]] | None:
         tiers: dict[str, TierCounts] | None = decision.extra.get("tiers")
@@ -118,7 +118,7 @@ def _recovered(report: CycleReport) -> Iterator[tuple[str, Labels]]:
 
 
 def log_lines(came: CycleReport | Exception) -> Iterator[LogLine]:
-    """Yield the lines of the seed: each move and recovery, and what could not be read."""
+    """Yield the seed's log lines: each move and recovery, and tiers that could not be read."""
     if isinstance(came, TierUnreadable):
         fields = {"tier": came.tier, "error": str(came)}
         yield LogLine("warning", "rebalance: failed to get assigned count", fields)

@@ -1,4 +1,4 @@
-"""A change of the tiers, as `pools config set` takes it: applied in the shape that the config has; pure."""
+"""Changes of the tiers from `pools config set`, applied in the shape that the config has; pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ def apply_changes(text: str | None, changes: Sequence[TierChange]) -> dict[str, 
     _expect_existing(set(tiers), changes)
     is_short = all(isinstance(value, int) for value in tiers.values())
     if is_short and any(change.type or change.concurrent_max for change in changes):
-        # The short shape has no room for types.
+        # The short shape cannot express types.
         for name, target in tiers.items():
             tiers[name] = {"type": TierType.EXCLUSIVE.value, "target": target}
         is_short = False
@@ -68,7 +68,7 @@ def apply_changes(text: str | None, changes: Sequence[TierChange]) -> dict[str, 
 
 
 def _expect_existing(existing: set[str], changes: Sequence[TierChange]) -> None:
-    """Refuse a name that is probably misspelt."""
+    """Raise BadInput for a tier that is not in the config and has no type: it is probably misspelt."""
     for change in changes:
         if existing and change.tier not in existing and change.type is None:
             raise BadInput(
@@ -87,7 +87,7 @@ def _tier(tiers: Mapping[str, Any], change: TierChange) -> dict[str, Any]:
 
 
 def tiers_to_empty(old: TierPolicy | None, new: TierPolicy, snapshot: PoolsSnapshot) -> list[str]:
-    """Return the tiers that must have no pods: taken away, left out of the chain, or of another type now."""
+    """Return the tiers that must have no pods: removed, removed from the chain, or of a new type."""
     names = []
     for pool in snapshot.pools:
         before, after = None if old is None else old.tiers.get(pool.tier), new.tiers.get(pool.tier)
@@ -103,7 +103,7 @@ def tiers_to_empty(old: TierPolicy | None, new: TierPolicy, snapshot: PoolsSnaps
 
 
 def config_document(policy: TierPolicy) -> dict[str, Any]:
-    """Return a policy in its longest shape."""
+    """Return the config of a policy in the shape with types and chain."""
     tiers: dict[str, Any] = {}
     for name, tier in policy.tiers.items():
         tiers[name] = {"type": tier.type.value, "target": tier.target}

@@ -21,7 +21,7 @@ from equipoise.pools.policy import TierPolicy
 
 
 class TierBalance(msgspec.Struct, frozen=True):
-    """How far the tiers are from their targets, and which pods were passed over."""
+    """How far the tiers are from their targets, and how many pods were skipped."""
 
     pods: int
     targets: dict[str, int]
@@ -40,7 +40,7 @@ class TierBalance(msgspec.Struct, frozen=True):
 
 
 def decide(policy: TierPolicy, observation: Observation) -> Decided[TierBalance]:
-    """Return the moves, in order, and the balance that they follow from."""
+    """Return the moves, in order, and the balance of the tiers before them."""
     targets = {name: policy.tiers[name].target for name in policy.chain}
     assigned = {tier.name: len(tier.pods) for tier in observation.tiers}
     diffs = {name: count - targets[name] for name, count in assigned.items()}
@@ -91,7 +91,7 @@ def _moves(
 
 
 def busy_excess(policy: TierPolicy, observation: Observation) -> Iterator[tuple[PodInTier, str, str]]:
-    """Yield busy pods to be marked, with their tier and the next: where idle ones do not suffice."""
+    """Yield busy pods to mark for a move, with source and destination, where idle pods do not suffice."""
     decision, balance = decide(policy, observation)
     over, needs = Counter(balance.over), Counter(balance.under)
     for move in moves_of(decision):
@@ -142,7 +142,7 @@ class LeavingPod(msgspec.Struct, frozen=True):
 
 
 class PlanAfter(msgspec.Struct, frozen=True):
-    """What is left to move once they are gone."""
+    """The decision for the remaining pods."""
 
     reason: Code
     sentence: str
@@ -150,7 +150,7 @@ class PlanAfter(msgspec.Struct, frozen=True):
 
 
 class ScaleDown(msgspec.Struct, frozen=True):
-    """Which pods leave with the highest ordinals; those with calls, and those to be drained, by name."""
+    """The pods that a scale-down deletes; by name those with calls, and those to drain."""
 
     replicas: int
     leaving: list[LeavingPod]
@@ -160,7 +160,7 @@ class ScaleDown(msgspec.Struct, frozen=True):
 
 
 def plan_scale_down(policy: TierPolicy, observation: Observation, replicas: int) -> Decided[ScaleDown]:
-    """Return today's decision, and beside it which ordinals leave and what their leaving leaves to do.
+    """Return the current decision, with the pods that a scale-down deletes and the decision after it.
 
     A StatefulSet deletes its highest ordinals, busy or not, so those with calls are named.
     """

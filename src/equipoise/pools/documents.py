@@ -1,4 +1,4 @@
-"""The tiers and the answers of the scripts as documents and sentences, for the command line and the API."""
+"""Documents and sentences about tiers and the scripts' answers, for the command line and the API."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ SENTENCES = {
 
 
 def sentence_of(answer: PoolAnswer, *, call: str = "", tier: str = "") -> str:
-    """Return the sentence for the answer of a writer."""
+    """Return the sentence for the answer of a script that writes."""
     tier = answer.tier or tier
     if answer.code is PoolCode.UNSOUND and answer.detail:
         return f"{answer.pod}: {answer.detail}"
@@ -46,7 +46,7 @@ def sentence_of(answer: PoolAnswer, *, call: str = "", tier: str = "") -> str:
 
 
 def status_document(policy: TierPolicy, snapshot: PoolsSnapshot) -> dict[str, Any]:
-    """Return the document of `pools status`: every tier of the config, and every pod in it."""
+    """Return the document of `pools status`: each tier of the config with its pods."""
     pools = {pool.tier: pool for pool in snapshot.pools}
     chain = policy.chain
     names = [*chain, *sorted(set(policy.tiers) - set(chain))]

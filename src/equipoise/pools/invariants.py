@@ -1,4 +1,4 @@
-"""What must be true of the pools at every moment, asked of a snapshot; pure."""
+"""The invariants of the pools, checked on a snapshot; pure."""
 
 import json
 import math
@@ -14,11 +14,11 @@ from equipoise.pools.policy import TierPolicy
 
 MERCHANT = "merchant:"
 SHOWN_MAX = 40
-"""How many characters of a strange value are shown."""
+"""How many characters of an invalid value are shown."""
 
 
 class Invariant(StrEnum):
-    """What can be broken."""
+    """The kinds of violations."""
 
     ONE_ASSIGNED = "OneAssigned"
     AVAILABLE_WITHIN_ASSIGNED = "AvailableWithinAssigned"
@@ -29,7 +29,7 @@ class Invariant(StrEnum):
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """One broken invariant: which, where, and how."""
+    """A violated invariant: its kind, the key or pod, and the details."""
 
     invariant: Invariant
     key: str
@@ -38,7 +38,7 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 def violations(policy: TierPolicy | None, snapshot: PoolsSnapshot) -> list[Violation]:
-    """List all that is broken, in the order in which a person would mend it.
+    """Return all violations, in the order in which a person would repair them.
 
     Without a policy (the config's own key has a wrong type), a tier may be of either type.
     """
@@ -61,7 +61,7 @@ def violations(policy: TierPolicy | None, snapshot: PoolsSnapshot) -> list[Viola
 
 
 def unreadable_epoch(text: str) -> str:
-    """Return what is wrong with an epoch that no leader can have."""
+    """Return what is wrong with a text that is not a valid epoch."""
     shown = repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}...")
     return f"expected a whole number up to {EPOCH_MAX}, got {shown}; every leader is refused until it is gone"
 
@@ -102,7 +102,7 @@ def _of_pod(pod: str, homes: list[str], snapshot: PoolsSnapshot) -> Iterator[Vio
 
 
 def _is_named(pod: str, snapshot: PoolsSnapshot) -> bool:
-    """Return whether any key of the pools names a pod; one that only Kubernetes has is not lost."""
+    """Return whether any key of the pools names a pod."""
     keys = snapshot.pods[pod]
     has_tier = keys.tier is not None or f"{snapshot.prefix}:pod:tier:{pod}" in keys.wrong
     return has_tier or pod in snapshot.metadata or any(pod in pool.available for pool in snapshot.pools)
@@ -119,7 +119,7 @@ def _of_free_pod(pod: str, keys: PodKeys, tier: str, prefix: str, *, is_home: bo
 
 
 def notes(policy: TierPolicy | None, snapshot: PoolsSnapshot) -> list[str]:
-    """List what is allowed and yet worth a look: a foreign allocator's moment, or something left behind."""
+    """Return notes on allowed but unusual states: another allocator's unfinished write, or leftovers."""
     if policy is None:
         return []
     return [*_notes_on_pools(policy, snapshot), *_notes_on_metadata(snapshot)]

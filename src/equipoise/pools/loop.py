@@ -1,8 +1,8 @@
-"""One cycle of the pools: bring the tiers in step with Kubernetes' pods, recover lost pods, and rebalance.
+"""The pools' cycle: reconcile the tiers with Kubernetes' pods, recover lost pods, and rebalance.
 
-What it must remember is in Redis, and is read anew in every cycle. Only since when a pod has been missing
-from Kubernetes' list is counted here: a new leader starts counting anew. Every write carries the epoch
-of the Lease, and the scripts refuse an epoch below the highest that they have seen.
+The state is in Redis, and is read in every cycle. Only the time since when a pod has been missing from
+Kubernetes' list is state of this process: with a new leader it begins again. Every write carries the epoch of
+the Lease, and the scripts refuse an epoch below the highest one so far.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -54,15 +54,15 @@ T = TypeVar("T")
 CHUNK = 500
 """Actions per request; leadership is checked before each."""
 CONFIRMED_MAX = 50
-"""How many pods are asked for by name in one cycle."""
+"""How many pods one cycle queries by name."""
 ENDED = {"Succeeded", "Failed"}
 REFUSED = {PoolCode.FENCED, PoolCode.EPOCH_UNREADABLE}
-"""As long as this holds, no other plan does better."""
+"""Refusals of this replica's epoch, which no other plan can avoid."""
 
 
 @dataclass(slots=True)
 class _Cycle:
-    """What one cycle has decided and done so far."""
+    """The decisions, outcomes and errors of one cycle so far."""
 
     at: float
     decisions: list[Decision] = field(default_factory=list)
@@ -71,13 +71,13 @@ class _Cycle:
 
 @dataclass(slots=True)
 class PoolsLoop:
-    """The ports and settings of a cycle, and what is counted from one cycle to the next."""
+    """Runs the cycles, and holds the state of this process between them."""
 
     pools: PoolsUpkeep
     pods: Callable[[], Sequence[Pod]]
-    """The pods that Kubernetes has; not knowing raises."""
+    """Returns Kubernetes' pods; raises where they are unknown."""
     is_gone: Callable[[str, str], bool]
-    """Whether the API server, asked by name, does not know this incarnation of a pod."""
+    """Returns whether the API server has no pod of this name and UID."""
     pauses: Pauses
     leadership: Leadership
     journal: Journal
@@ -86,11 +86,11 @@ class PoolsLoop:
     interval_seconds: float = 60.0
     rule: RegistrationRule = field(default_factory=RegistrationRule)
     is_acting: bool = True
-    """Whether anything is written; without, cycles only decide and record."""
+    """Whether changes are written; otherwise cycles only decide and record."""
     marks_busy: bool = True
     heartbeat: Callable[[], None] = ignore
     has_changed: Callable[[], bool] = lambda: False
-    """Whether Kubernetes' pods have changed since it was last asked."""
+    """Returns whether Kubernetes' pods have changed since the last call."""
     name: str = BALANCER
     _memory: dict[str, Any] = field(default_factory=dict)
     _swept_at: float = float("-inf")
@@ -98,13 +98,13 @@ class PoolsLoop:
     _isolation: Isolation = field(default_factory=Isolation)
 
     def is_woken(self) -> bool:
-        """Whether the next cycle should not wait for its time: pods changed, or we lead now."""
+        """Whether the next cycle should run at once: pods changed, or this replica has begun to lead."""
         epoch = self.leadership.epoch()
         is_new_leader = epoch is not None and epoch != self._epoch
         return self.has_changed() or is_new_leader
 
     def cycle(self, at: float) -> CycleReport:
-        """Read both lists, reconcile them, recover lost pods, move idle ones."""
+        """Run one cycle: reconcile pods, recover lost ones, move idle ones. Only the leader acts."""
         self._epoch = self.leadership.epoch()
         self._isolation.begin(at, self.leadership)
         self.has_changed()
@@ -134,7 +134,7 @@ class PoolsLoop:
         return self.leadership.epoch() == self._epoch
 
     def _step(self, subject: str, cycle: _Cycle, work: Callable[[], object]) -> None:
-        """Do one step of a cycle; an error that is about no single pod ends this step, and no other."""
+        """Run one step of a cycle; an error that concerns no single pod ends this step only."""
         done = self._isolation.attempt(subject, work, (WorldFailed,))
         if isinstance(done, FailedTurn):
             decision = failed_decision(done)
@@ -143,7 +143,7 @@ class PoolsLoop:
             self._isolation.attempt(subject, lambda: self.journal.append(failed), (WorldFailed,))
 
     def _failing(self, pods: Sequence[str], probe: Callable[[Sequence[str]], object]) -> set[str]:
-        """Return the pods of which the probe fails, whatever others are probed with them."""
+        """Return the pods for which the probe fails, found by probing them in groups."""
 
         def each(some: Sequence[str]) -> list[bool]:
             probe(some)
@@ -153,7 +153,7 @@ class PoolsLoop:
         return {pod for pod, one in zip(pods, found, strict=True) if isinstance(one, FailedTurn)}
 
     def _reconciled(self, lists: PodLists, at: float) -> tuple[PodLists, Decision]:
-        """Decide on registrations; pods that an error is about are left as they are."""
+        """Decide on registrations; pods that cause an error are left unchanged."""
         before = self._memory
         try:
             return lists, reconcile(self.rule, lists, before, at).decision
@@ -197,7 +197,7 @@ class PoolsLoop:
         self.journal.append(record(BALANCER, asked, observation, memory, decision, at, name, outcomes))
 
     def _confirmed(self, lists: PodLists, decision: Decision) -> PodLists:
-        """Ask by name for the pods of held actions, some per cycle; no answer is no proof."""
+        """Return the lists with those pods of held actions that, queried by name, do not exist any more."""
         doubtful = [held.action for held in decision.held if isinstance(held.action, UnregisterPod)]
         confirmed: list[str] = []
         if self._held() is None:
@@ -208,9 +208,9 @@ class PoolsLoop:
         return msgspec.structs.replace(lists, confirmed=tuple(confirmed))
 
     def _recover(self, snapshot: PoolsSnapshot, cycle: _Cycle) -> None:
-        """Put back pods that nobody holds. The script decides: two sweeps, a lease apart, must see it so."""
+        """Recover pods that no allocator holds, as the script finds in two sweeps at least a lease apart."""
         is_held = self._held() is not None or not self.is_acting
-        # A clock that was set back is not waited for.
+        # A clock that was set back causes no delay.
         if is_held or 0 <= cycle.at - self._swept_at < self.interval_seconds / 2:
             return
         self._swept_at = cycle.at
@@ -223,7 +223,7 @@ class PoolsLoop:
     def _planned(
         self, policy: TierPolicy, snapshot: PoolsSnapshot, refusing: Collection[str]
     ) -> tuple[Observation, Decided[TierBalance], Collection[str]]:
-        """Decide on moves; failing pods count, stay where they are, and are returned last."""
+        """Return the decision on moves and the failing pods, which count in their tiers and stay there."""
 
         def plan(
             snapshot: PoolsSnapshot, failing: Collection[str] = ()
@@ -243,7 +243,7 @@ class PoolsLoop:
             return plan(snapshot, failing)
 
     def _rebalance(self, snapshot: PoolsSnapshot, cycle: _Cycle) -> None:
-        """Move idle pods, plan anew where one became busy meanwhile, and mark busy ones for their release."""
+        """Move idle pods, plan again where one became busy, and mark busy ones to be moved on release."""
         moved: list[Outcome] = []
         for _ in range(ROUNDS):
             policy = policy_of(snapshot)
@@ -279,7 +279,7 @@ class PoolsLoop:
     def _send(
         self, part: Sequence[T], send: Callable[[Sequence[T]], list[Outcome]], before: Sequence[Outcome]
     ) -> list[Outcome]:
-        """Send some actions; an error after others were answered becomes the outcome of these."""
+        """Send some actions; an error after earlier answers becomes the outcome of these actions."""
         self.heartbeat()
         actions: Sequence[Any] = part
         try:
@@ -289,12 +289,12 @@ class PoolsLoop:
                 raise
             code = PoolCode.UNANSWERED if isinstance(error, Unanswered) else PoolCode.FAILED
             return [Outcome(action, code.value, str(error)) for action in actions]
-        except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
+        except Exception as error:  # noqa: BLE001 - the result is unknown, as after a lost answer
             failed = self._isolation.take(", ".join(action.pod for action in actions[:NAMED_MAX]), error)
             return [Outcome(action, PoolCode.UNANSWERED.value, failed.error) for action in actions]
 
     def _guarded(self, decision: Decision) -> Decision:
-        """Hold everything while the namespace is paused, or another replica leads."""
+        """Hold all actions while the namespace is paused, or another replica leads."""
         if not decision.actions:
             return decision
         reason = self._held()
@@ -306,7 +306,7 @@ class PoolsLoop:
     def _in_chunks(
         self, actions: Sequence[Any], ask: Callable[[Sequence[Any]], Sequence[PoolAnswer]]
     ) -> list[Outcome]:
-        """Send some actions at a time; once we lead no more, or the server is gone, the rest is not sent."""
+        """Send actions in chunks; stop when this replica leads no more, or the server stops answering."""
 
         def send(part: Sequence[Any]) -> list[Outcome]:
             return [
@@ -327,7 +327,7 @@ class PoolsLoop:
 
 
 def listed_pod(pod: Pod) -> ListedPod:
-    """Return what registration needs of a pod."""
+    """Return a pod as registration reads it."""
     if pod.phase in ENDED:
         state = ListedState.ENDED
     elif pod.deletion_at is not None:
@@ -346,7 +346,7 @@ def _is_lost(outcomes: Sequence[Outcome]) -> bool:
 
 
 def _only(snapshot: PoolsSnapshot, pods: Collection[str]) -> PoolsSnapshot:
-    """Return a snapshot with these assigned pods only."""
+    """Return the snapshot reduced to these assigned pods."""
     pools = (
         msgspec.structs.replace(pool, assigned=tuple(pod for pod in pool.assigned if pod in pods))
         for pool in snapshot.pools
@@ -355,7 +355,7 @@ def _only(snapshot: PoolsSnapshot, pods: Collection[str]) -> PoolsSnapshot:
 
 
 def _warnings(snapshot: PoolsSnapshot, epoch: int | None) -> list[str]:
-    """Return how many things are broken (`fsck` says what), and why a leader is refused."""
+    """Return warnings: how many invariants are violated, and why the scripts refuse this epoch."""
     prefix, warnings = snapshot.prefix, []
     if broken := len(violations(policy_of(snapshot), snapshot)):
         warnings.append(f"{prefix}: {broken} broken; `equipoise pools fsck` lists them")

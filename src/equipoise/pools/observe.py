@@ -1,6 +1,6 @@
-"""What deciding needs of the pools: each tier of the chain, each of its pods, and what keeps a pod there.
+"""The observation of the pools: the tiers of the chain, their pods, and why a pod must stay. Pure.
 
-The same snapshot also gives the counts by tier for metrics and status: pods by state, and their calls. Pure.
+The counts by tier for metrics and status (pods by state, and their calls) are from the same snapshot.
 """
 
 import math
@@ -24,7 +24,7 @@ class TierUnreadable(WorldFailed):
 
 
 class Activity(StrEnum):
-    """Why a pod may not move now; an idle one may."""
+    """What a pod does; only an idle one may be moved."""
 
     IDLE = "idle"
     DRAINING = "draining"
@@ -33,7 +33,7 @@ class Activity(StrEnum):
 
 
 class PodInTier(msgspec.Struct, frozen=True, gc=False):
-    """One assigned pod."""
+    """A pod that is assigned to a tier."""
 
     name: str
     activity: Activity = msgspec.field(name="stay")
@@ -55,9 +55,9 @@ class Observation(msgspec.Struct, frozen=True):
 
 
 def observe(policy: TierPolicy, snapshot: PoolsSnapshot, failing: Collection[str] = ()) -> Observation:
-    """Return what deciding needs of a snapshot; keys of a wrong type raise, they are not guessed at.
+    """Return the observation of a snapshot; raises TierUnreadable for keys of a wrong type.
 
-    Pods that are failing (an error is about them) count in their tier and are busy: they stay.
+    Failing pods, which caused an error, count in their tier and are busy: they stay.
     """
     pools = {pool.tier: pool for pool in snapshot.pools}
     tiers = []

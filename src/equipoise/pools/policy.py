@@ -19,7 +19,7 @@ from equipoise.crd.fields import INTEGER_MAX, SchemaPart
 BALANCER = "pools"
 
 CONCURRENT_MAX = 5
-"""How many calls a pod of a shared tier takes, when its tier does not say."""
+"""How many calls a pod of a shared tier takes by default."""
 
 
 class TierType(StrEnum):
@@ -69,14 +69,14 @@ class TierPolicy(SchemaPart):
 
     @property
     def chain(self) -> tuple[str, ...]:
-        """The tiers in order; when nobody gave one, the exclusive by name, then the shared by name."""
+        """The tiers in order; by default the exclusive by name, then the shared by name."""
         if self.default_chain:
             return self.default_chain
         return tuple(sorted(self.tiers, key=lambda name: (self.tiers[name].is_shared, name)))
 
     @property
     def pods_targeted(self) -> int:
-        """How many pods the targets of the chain demand."""
+        """The sum of the targets of the chain."""
         return sum(self.tiers[name].target for name in self.chain)
 
 
@@ -110,14 +110,14 @@ def _validated(document: Mapping[str, Any], source: str, implied: str = "") -> T
     try:
         return validated(TierPolicy, document, source)
     except BadInput as error:
-        # The path is what the user wrote: the inner map alone has no `tiers`.
+        # Errors name the path that the user wrote: a map of tiers alone has no `tiers`.
         text = str(error).removeprefix(f"{source}: ").removeprefix("document: ")
         text = text.removesuffix(", got a mapping").removeprefix(implied).replace(".[key]", "")
         raise BadInput(f"{source}: {text}") from error
 
 
 def unfilled(policy: TierPolicy, pods: int) -> str:
-    """Return that there are fewer pods than the targets demand; empty if there are enough."""
+    """Return a sentence where there are fewer pods than the targets demand; empty otherwise."""
     targeted = policy.pods_targeted
     if pods >= targeted:
         return ""
@@ -130,7 +130,7 @@ def tiers_for_scripts(text: str | None, source: str) -> str:
 
 
 def encode_tiers(policy: TierPolicy) -> str:
-    """Write the tiers as the scripts read them, the chain first."""
+    """Return the tiers as JSON for the scripts, the chain first."""
     chain = policy.chain
     rest = sorted(set(policy.tiers) - set(chain))
     return "".join(

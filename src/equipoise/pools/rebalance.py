@@ -1,4 +1,4 @@
-"""One rebalancing, through the port: decide on a snapshot, move, and plan anew where a pod became busy."""
+"""One rebalancing through the port: decide on a snapshot, move, and plan again where a pod became busy."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -15,15 +15,15 @@ from equipoise.pools.policy import TierPolicy, read_policy
 from equipoise.ports import PoolsUpkeep
 
 ROUNDS = 5
-"""How often what became busy, or changed, is planned anew in one cycle; the next cycle goes on."""
+"""How often one cycle plans again after pods became busy or changed."""
 DONE = {PoolCode.MOVED, PoolCode.ALREADY_THERE}
 RETRIED = {
     *(PoolCode.FENCED, PoolCode.EPOCH_UNREADABLE, PoolCode.CONFIG_CHANGED),
     *(PoolCode.SOURCE_NOT_OVER, PoolCode.DESTINATION_FULL),
 }
-"""The plan was old, and the pod is not to blame."""
+"""Answers that mean an outdated plan; the pod may move in the next one."""
 LOST = {PoolCode.FAILED, PoolCode.UNANSWERED}
-"""The server did not answer, so nothing more is asked of it."""
+"""Answers after which nothing more is sent: the server failed, or did not answer."""
 SENTENCES: dict[str, str] = {
     PoolCode.FAILED: "It was not moved, since the server failed.",
     PoolCode.UNANSWERED: "Nobody knows whether it was moved; the next look will tell.",
@@ -39,13 +39,13 @@ HELD_CODES: dict[str, Code] = {
 
 
 class Rebalanced(msgspec.Struct, frozen=True):
-    """What was decided and done; the decision's actions are the moves that happened."""
+    """The decision, whose actions are the moves that happened, and the outcomes."""
 
     decision: Decision
     details: TierBalance
     outcomes: tuple[Outcome, ...]
     failure: str = ""
-    """Why it ended early; what is known to have been done is reported all the same."""
+    """Why it ended early, empty if it did not; the outcomes until then are reported."""
 
 
 def plan(pools: PoolsUpkeep) -> Decided[TierBalance]:
@@ -54,9 +54,9 @@ def plan(pools: PoolsUpkeep) -> Decided[TierBalance]:
 
 
 def rebalance(pools: PoolsUpkeep, epoch: int | None = None, *, marks_busy: bool = False) -> Rebalanced:
-    """Move what the plan says. Without an epoch of one's own, the current one is taken.
+    """Execute the plan; without an epoch, with the current one.
 
-    A server that fails before anything was done is raised; from then on, what is known is returned.
+    Raises where the server fails before the first move; after it, returns the outcomes so far.
     """
     (decision, details), snapshot = _plan(pools, set())
     before = decision.reason
@@ -84,7 +84,7 @@ def rebalance(pools: PoolsUpkeep, epoch: int | None = None, *, marks_busy: bool 
 
 
 def refusing_pods(outcomes: Iterable[Outcome]) -> set[str]:
-    """Return the pods that refused to move although they were idle in the snapshot; an old plan excuses."""
+    """Return the pods that refused to move for another reason than an outdated plan."""
     return {outcome.action.pod for outcome in outcomes if outcome.result not in DONE | RETRIED}
 
 
@@ -113,7 +113,7 @@ def _plan(pools: PoolsUpkeep, refusing: Collection[str]) -> tuple[Decided[TierBa
 
 
 def _summary(decision: Decision, before: Reason, done: Sequence[Action], left: Sequence[Outcome]) -> Decision:
-    """Return the decision with the moves that happened, and those that did not as held."""
+    """Return the decision with the moves that happened as actions, and the others as held."""
     assert not any(outcome.result in DONE for outcome in left), "what was moved is not held"
     held = tuple(
         Held(
@@ -140,7 +140,7 @@ def move(
     *,
     marks_busy: bool = False,
 ) -> list[Outcome]:
-    """Move these pods, planned from this snapshot; each answers for itself."""
+    """Move these pods, planned from this snapshot; return one outcome per pod."""
     if epoch is None and snapshot.unreadable_epoch is not None:
         raise WorldFailed(epoch_error(snapshot, snapshot.unreadable_epoch))
     chosen = snapshot.epoch if epoch is None else epoch
@@ -151,12 +151,12 @@ def move(
 
 
 def epoch_error(snapshot: PoolsSnapshot, text: str) -> str:
-    """Return why every leader is refused, and what mends it."""
+    """Return why the scripts refuse every epoch, and how to repair it."""
     return f"{snapshot.prefix}:epoch: {unreadable_epoch(text)}; `equipoise pools fsck --repair` forgets it"
 
 
 def mark(pools: PoolsUpkeep, epoch: int | None, failing: Collection[str] = ()) -> list[Outcome]:
-    """Mark busy pods of tiers over their targets, but for failing ones: their release moves them."""
+    """Mark busy pods of tiers over their targets to be moved on release; failing ones are left out."""
     snapshot = pools.snapshot()
     policy = policy_of(snapshot)
     moves = [

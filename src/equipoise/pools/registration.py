@@ -1,14 +1,14 @@
-"""Which pods are registered, forgotten, suspended and resumed: Kubernetes' list beside the tiers', pure.
+"""Which pods are registered, forgotten, suspended and resumed, from Kubernetes' list and the tiers; pure.
 
     new      = ready and in no tier, or in one under another UID         register
     gone     = ended; or not in the list any more                        unregister
     unready  = in a tier, and not ready or about to end                  suspend: no more calls
     back     = suspended, and ready again                                resume
 
-A list can be wrong: empty, cut short, of a wrong selector. So a pod that is missing counts as gone only when
-it was seen terminating before, when it has been missing for a while and few others are, or when the API
-server, asked for it by name, does not know it. A list that has none of the registered pods proves nothing,
-and what is lost beyond the share without proof waits for a person.
+A list can be wrong: empty, incomplete, of a wrong selector. So a missing pod is unregistered only if it was
+terminating before, if it has been missing for a while and few others are, or if the API server has no pod of
+its name. A list without any registered pod is no evidence. Where more pods than the allowed share are missing
+without such evidence, a person has to unregister them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -38,14 +38,14 @@ NAMED_MAX = 5
 
 
 class ListedState(StrEnum):
-    """What Kubernetes says of a pod."""
+    """The state of a pod in Kubernetes' list."""
 
     READY = "ready"
     UNREADY = "unready"
     LEAVING = "leaving"
-    """Its deletion has begun."""
+    """Terminating."""
     ENDED = "ended"
-    """Succeeded or failed: it runs no more."""
+    """In phase Succeeded or Failed."""
 
 
 class ListedPod(msgspec.Struct, frozen=True, gc=False):
@@ -66,34 +66,34 @@ class RegisteredPod(msgspec.Struct, frozen=True, gc=False):
 
 
 class RegistrationRule(msgspec.Struct, frozen=True):
-    """How much of the fleet may be lost at once without proof, and for how long a pod must be missing."""
+    """What share of pods may be unregistered without proof, and how long a pod must be missing first."""
 
     loss_max: float = 0.3
-    """A share of the registered pods; one pod is always allowed."""
+    """Share of the registered pods; one pod is always allowed."""
     missing_seconds: float = 30.0
 
 
 class PodLists(msgspec.Struct, frozen=True):
-    """Both lists at one moment, in ordinal order."""
+    """Kubernetes' pods and the tiers' pods at one time, in ordinal order."""
 
     subject: str
     listed: tuple[ListedPod, ...]
     registered: tuple[RegisteredPod, ...]
     confirmed: tuple[str, ...] = ()
-    """Pods that are missing, and that the API server does not know by their names either."""
+    """Missing pods of which a query by name found none, too."""
 
 
 class RegistrationMemory(msgspec.Struct, frozen=True):
-    """What was seen of pods that may be gone."""
+    """Earlier observations of missing and terminating pods."""
 
     missing: dict[str, float] = {}
-    """Since when each pod has not been in the list."""
+    """The time since when each pod has been missing from the list."""
     leaving: dict[str, str] = {}
-    """The UIDs of pods whose deletion was seen to begin."""
+    """The UIDs of pods that were observed terminating."""
 
 
 class RegistrationCounts(msgspec.Struct, frozen=True):
-    """How many pods each list has, and how many may be lost at once."""
+    """The numbers of a decision about registrations."""
 
     listed: int
     registered: int
@@ -105,9 +105,9 @@ class RegistrationCounts(msgspec.Struct, frozen=True):
 def observe_lists(
     snapshot: PoolsSnapshot, listed: Sequence[ListedPod], failing: Collection[str] = ()
 ) -> PodLists:
-    """Return the lists side by side, without merchants' pods and pods whose tiers contradict each other.
+    """Return both lists, without merchants' pods and pods that are in several tiers.
 
-    Pods that are failing are left out too: their state in Kubernetes is not known.
+    Failing pods are left out, too: their state in Kubernetes is unknown.
     """
     homes: dict[str, int] = {}
     for pool in snapshot.pools:
@@ -140,7 +140,7 @@ def reconcile(
     """Decide which pods are registered, forgotten, suspended and resumed."""
     before = msgspec.convert(dict(memory), RegistrationMemory)
     listed = {pod.name: pod for pod in lists.listed}
-    # Never since a moment that is still to come: a clock that was set back is not waited for.
+    # Never a time in the future, where the clock was set back.
     missing = {
         pod.name: min(before.missing.get(pod.name, at), at)
         for pod in lists.registered
@@ -184,7 +184,7 @@ def reconcile(
 
 
 def _leaving(lists: PodLists, before: RegistrationMemory, missing: Mapping[str, float]) -> dict[str, str]:
-    """Return the UIDs of pods whose deletion began, kept until the pod is forgotten."""
+    """Return the UIDs of pods observed terminating, until the pod is unregistered."""
     now = {pod.name: pod.uid for pod in lists.listed if pod.state is ListedState.LEAVING}
     return {name: uid for name, uid in before.leaving.items() if name in missing} | now
 
@@ -192,7 +192,7 @@ def _leaving(lists: PodLists, before: RegistrationMemory, missing: Mapping[str, 
 def _gone(
     lists: PodLists, missing: Mapping[str, float], leaving: Mapping[str, str]
 ) -> tuple[list[RegisteredPod], list[RegisteredPod]]:
-    """Return the pods that are surely gone, and those that are only missing."""
+    """Return the pods that are proven to have ended, and those that are only missing."""
     ended = {pod.name: pod.uid for pod in lists.listed if pod.state is ListedState.ENDED}
     is_ours = len(missing) < len(lists.registered)
     confirmed = set(lists.confirmed) if is_ours else set()
@@ -220,7 +220,7 @@ def _resumed(lists: PodLists, listed: Mapping[str, ListedPod]) -> Iterator[Atten
 
 
 def _registered(lists: PodLists) -> Iterator[Attendance]:
-    """Yield ready pods that are new, or have another UID than the tiers have, or none there yet."""
+    """Yield ready pods that are new, or whose UID is not the one that the tiers have."""
     uids = {pod.name: pod.uid for pod in lists.registered}
     for pod in lists.listed:
         if pod.state is ListedState.READY and uids.get(pod.name) != pod.uid:
@@ -260,7 +260,7 @@ VERBS = {RegisterPod: "register", UnregisterPod: "forget", SuspendPod: "suspend"
 
 
 def _list(actions: Sequence[Attendance]) -> str:
-    """Return the pods by verb, as many as a sentence can name."""
+    """Return a sentence with the pods by verb, of which it names the first `NAMED_MAX`."""
     groups: dict[str, list[str]] = {}
     for action in actions:
         groups.setdefault(VERBS[type(action)], []).append(action.pod)

@@ -1,7 +1,7 @@
-"""Advice becomes an HPA: guards hold it back, then it is applied, one workload at a time.
+"""Applies advice as an HPA, one workload at a time, as far as the guards allow it.
 
-Whatever is in the way is the answer: an HPA of somebody else, a ScaledObject, a missing right. Nothing is
-taken over, and nothing is tried again by itself. The manifests are a native HPA, and the seed's
+An obstacle is reported as the reason: another manager's HPA, a ScaledObject, a missing permission. Nothing
+is taken over by force, and nothing is retried on its own. The manifests are a native HPA, and the seed's
 EffectiveHorizontalPodAutoscaler.
 """
 
@@ -26,7 +26,7 @@ from equipoise.recommendation.explain import AdviceDetails, RecommendedHpa
 PREDICTION_WINDOW_SECONDS = 3600
 HISTORY_LENGTH = "7d"
 UNSCALED = frozenset({"DaemonSet", "Job", "CronJob", "Pod"})
-"""Kinds of Kubernetes' own that have pods, and that no HPA can scale."""
+"""Built-in kinds that have pods but no `scale` subresource."""
 
 
 def hpa_manifest(subject: str, details: AdviceDetails) -> dict[str, Any] | None:
@@ -43,7 +43,7 @@ def ehpa_manifest(subject: str, details: AdviceDetails, interval_seconds: float)
         return None
     spec = {**_spec(subject, details.kind, details.hpa), "scaleStrategy": "Preview"}
     if details.prediction is not None and details.prediction.is_predictable:
-        # Crane knows no other algorithm; its block stands here whichever of ours decided.
+        # Crane supports no other algorithm; the manifest has this block whichever of ours decided.
         spec["prediction"] = {
             "predictionWindowSeconds": PREDICTION_WINDOW_SECONDS,
             "predictionAlgorithm": {
@@ -77,7 +77,7 @@ def _object(api_version: str, kind: str, subject: str, spec: dict[str, Any]) -> 
 
 
 UNKNOWN = "Unknown"
-"""It was sent, and no answer came."""
+"""Result of a request that was sent and got no answer."""
 UNANSWERED_MAX = 3
 DONE = frozenset({ApplyResult.CREATED, ApplyResult.CHANGED, ApplyResult.UNCHANGED})
 Refs = Mapping[tuple[str, str], Workload]
@@ -85,7 +85,7 @@ Refs = Mapping[tuple[str, str], Workload]
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A decision, and what came of its action; what could not be done is held, and says why."""
+    """A decision and the outcome of its action. An action that was not applied is held with its reason."""
 
     decision: Decision
     outcome: Outcome | None = None
@@ -97,12 +97,12 @@ class Adopted:
 
     @property
     def is_not_ours(self) -> bool:
-        """Whether another field manager has it: no failure, unless it is what was asked for."""
+        """Whether another field manager owns the HPA; a failure only for a command that asked for it."""
         return self.decision.reason.code is Code.NOT_OURS
 
 
 def proposed(decision: Decision, details: AdviceDetails) -> Decision:
-    """Return the decision with the action that adopts its HPA; without an HPA as it is."""
+    """Return the decision with the action that applies its HPA; unchanged where none is recommended."""
     manifest = hpa_manifest(decision.subject, details)
     if manifest is None:
         return decision
@@ -112,13 +112,13 @@ def proposed(decision: Decision, details: AdviceDetails) -> Decision:
 
 
 def by_subject(workloads: Iterable[Workload]) -> Refs:
-    """Return workloads by the subject of decisions, and by kind."""
+    """Return workloads by the subject and the kind that decisions have."""
     return {(workload.ref.subject, workload.ref.kind): workload for workload in workloads}
 
 
 @dataclass(slots=True)
 class HpaAdopter:
-    """Applies advice to the workloads of a cluster, as they were listed right before."""
+    """Applies advice to the workloads of a cluster, from a list taken just before."""
 
     applier: Applier
     pauses: Pauses
@@ -126,16 +126,16 @@ class HpaAdopter:
     namespaces_protected: Collection[str] = ()
     is_dry_run: bool = False
     on_applied: Callable[[Workload, Decision, Outcome], object] = ignore
-    """Called for every HPA that was made or changed."""
+    """Called for every HPA that was created or changed."""
     check_leadership: Callable[[], object] = ignore
-    """Called right before every try; raises where this process is to do nothing more."""
+    """Called right before every attempt; raises where this process must not write any more."""
     unanswered: int = 0
-    """How often in a row the API server gave no answer."""
+    """Consecutive requests that the API server did not answer."""
 
     def adopt(self, decision: Decision, details: AdviceDetails, *, is_retry: bool = False) -> Adopted:
-        """Propose, guard, apply; once the API server stops answering, the rest is not tried.
+        """Propose, guard and apply; after several unanswered requests in a row, hold everything that follows.
 
-        Where reading what is there took long, the guards are asked again, once.
+        The guards are evaluated a second time where reading the current state took long.
         """
         planned = proposed(decision, details)
         if self.unanswered >= UNANSWERED_MAX:
@@ -154,17 +154,17 @@ class HpaAdopter:
         return Adopted(_explained(planned, outcome), outcome)
 
     def _guarded(self, decision: Decision, workload: Workload | None) -> Decision:
-        """Hold what must not be done now, for the first reason there is."""
+        """Hold the action for the first reason that applies."""
         if not decision.actions:
             return decision
         namespace = decision.subject.rpartition("/")[0]
         reason = _left_alone(workload, namespace, self.namespaces_protected)
-        # Asked again before every action: a pause may begin while the others are applied.
+        # Evaluated before every action: a pause may begin while the previous ones are applied.
         reason = reason or held_by_pause(self, namespace)
         return decision if reason is None else decision.hold(reason)
 
     def pause_of(self, namespace: str) -> str | None:
-        """Return who paused a namespace; count when there is no answer."""
+        """Return who paused a namespace; count requests that were not answered."""
         try:
             who = self.pauses.pause_of(namespace)
         except WorldFailed:
@@ -188,7 +188,7 @@ class HpaAdopter:
 
 
 def _explained(decision: Decision, outcome: Outcome) -> Decision:
-    """Hold what was not applied: the actions of a decision are those that were carried out."""
+    """Hold the action that was not applied: a decision lists only actions that were carried out."""
     if outcome.result in DONE:
         return decision
     if outcome.result == ApplyResult.NOT_OURS:
@@ -230,7 +230,7 @@ def with_current(
     workloads: Iterable[Workload],
     specs: Iterable[HpaSpec],
 ) -> list[Decision]:
-    """Return each decision with what its workload has today: replicas, HPAs and requests."""
+    """Return each decision with the current replicas, HPAs and requests of its workload."""
     hpas: dict[WorkloadRef, list[HpaSpec]] = defaultdict(list)
     for spec in specs:
         hpas[spec.target].append(spec)

@@ -1,7 +1,7 @@
-"""Advice for a live cluster: list its workloads, read a week of their usage, and decide. Changes nothing.
+"""Advice for a live cluster: list its workloads, read a week of their usage, and decide. Read-only.
 
-A cluster's week does not fit into memory, so the history comes in parts of whole namespaces. Each part is
-reduced to statistics and decided before the next is read.
+A week of a large cluster does not fit into memory, so the history is read in parts of whole namespaces. Each
+part is reduced to statistics and decided before the next one is read.
 """
 
 from collections import defaultdict
@@ -35,24 +35,24 @@ COUNTED = frozenset({"Pending", "Running"})
 BYTES_MAX = 1e18
 """Largest plausible sample; larger ones count as missing."""
 MADE_BY_CRANE = ("app.kubernetes.io/managed-by", "effective-hpa-controller")
-"""An HPA that Crane writes has metrics of Crane's own; the advice is about what a person wrote."""
+"""Label of the HPAs that Crane writes. Their metrics are Crane's own, so advice does not inherit them."""
 
 Peaks = Mapping[tuple[WorkloadRef, str], float]
 Pair = tuple[WorkloadRef, int]
-"""A workload, and the place of the batch that it gets advice for."""
+"""A workload, and the index of its batch."""
 
 
 class Lost(WorldFailed):
-    """Another replica leads, or this one stops: nothing more is decided or written."""
+    """Another replica leads, or this one is stopping: nothing more is decided or written."""
 
 
 PASSING = (WorkerBusy, Lost)
-"""Errors that end deciding, and are about no workload."""
+"""Errors that end the whole run; no workload caused them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataSources:
-    """Where a cluster and its history are read."""
+    """The ports from which a cluster and its history are read."""
 
     cluster: Cluster
     history: History
@@ -61,7 +61,7 @@ class DataSources:
     warn: Callable[[str], object] = ignore
     on_bytes: Callable[[int], None] | None = None
     decide: Callable[[Batch], list[list[Examined]]] = examine_all
-    """Where a batch is decided: here, or in a process of its own."""
+    """Decides a batch, in this process or in a worker process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class AdviceScope:
 
     policy: RecommendationPolicy = field(default_factory=RecommendationPolicy)
     namespace: str | None = None
-    """None are all."""
+    """None means all namespaces."""
     names: Sequence[str] = ()
     algorithm: Algorithm | None = Algorithm.PROFILE
     about: AdviceType = AdviceType.HPA
@@ -85,19 +85,19 @@ class AdviceBatch:
 
 
 class Advised(NamedTuple):
-    """What was decided for one workload of one batch, and from what."""
+    """The decision for one workload of one batch, and the facts that it follows from."""
 
     batch: int
-    """Its place in the list of batches."""
+    """Index in the list of batches."""
     ref: WorkloadRef
     decision: Decision
     details: AdviceDetails
     facts: Facts | None
-    """None where an error ended it before there were any."""
+    """None where an error ended the advice before they were computed."""
 
 
 def advised(scope: AdviceScope, sources: DataSources, at: float) -> list[Advised]:
-    """Decide for the workloads that were asked for, from the week before `at`, with what decided."""
+    """Return the advice for all workloads in scope, from the week before `at`, with its facts."""
     check_names(scope.names)
     listed = sources.cluster.workloads(scope.namespace)
     chosen = choose(listed, scope.namespace, scope.names)
@@ -124,9 +124,9 @@ def advise_all(
     reads_all: bool = False,
     isolation: Isolation | None = None,
 ) -> Iterator[Advised]:
-    """Decide for the workloads of all batches from one reading of their history, as it comes in.
+    """Yield the advice for the workloads of all batches, while their history is read once.
 
-    `listed` are all workloads there are, so that no pod is attributed to the wrong one.
+    `listed` are all workloads of the cluster, so that no pod is attributed to the wrong one.
     """
     isolation = isolation or Isolation()
     ownership = PodOwnership(listed, sources.cluster.pods(namespace), isolation)
@@ -139,7 +139,7 @@ def advise_all(
 
 
 def _inherited(sources: DataSources, namespace: str | None) -> Mapping[WorkloadRef, Inherited]:
-    """Return what each workload's HPA has beside CPU; of several HPAs nobody knows which is meant."""
+    """Return what each workload's HPA has beside CPU; nothing for a workload with several HPAs."""
     specs: dict[WorkloadRef, list[HpaSpec]] = defaultdict(list)
     for spec in sources.autoscalers.specs(namespace):
         if spec.unreadable:
@@ -158,26 +158,26 @@ def _inherited(sources: DataSources, namespace: str | None) -> Mapping[WorkloadR
 
 @dataclass(slots=True)
 class _AdviceRun:
-    """One reading of the history for everything that was asked for."""
+    """One pass over the history for all batches."""
 
     batches: Sequence[AdviceBatch]
     chosen: Mapping[WorkloadRef, Workload]
-    """Of all batches."""
+    """The workloads of all batches."""
     sources: DataSources
     ownership: PodOwnership
     inherited: Mapping[WorkloadRef, Inherited]
     at: float
     reads_all: bool
-    """Whether all namespaces there are were asked for."""
+    """Whether the history of all namespaces is read."""
     isolation: Isolation
     warned: set[str] = field(default_factory=set)
     namespaces_resolved: set[str] = field(default_factory=set)
-    """Namespaces whose owners were asked for."""
+    """Namespaces in which the owners of past pods were queried."""
     resolving: Lock = field(default_factory=Lock)
     partial: dict[str, None] = field(default_factory=dict)
-    """Why answers lacked data, whatever they were about: whoever is in none of them may be missing there."""
+    """Why answers were partial. A workload in none of the answers may be among the missing data."""
     partial_peaks: dict[WorkloadRef, str] = field(default_factory=dict)
-    """Why the memory of a workload may be higher than is known."""
+    """Why the memory peak of a workload may be too low, by workload."""
 
     @property
     def end(self) -> float:
@@ -185,7 +185,7 @@ class _AdviceRun:
         return self.at // STEP_SECONDS * STEP_SECONDS
 
     def advised(self) -> Iterator[Advised]:
-        """Decide for each part of the history as it comes; workloads in no part have no samples."""
+        """Yield the advice part by part as the history arrives; workloads in no part have no samples."""
         peaks: dict[tuple[WorkloadRef, str], float] = {}
         left = dict(self.chosen)
         for history in self._histories():
@@ -194,7 +194,7 @@ class _AdviceRun:
             else:
                 within = [ref for ref in left if _is_within(ref, history)]
                 yield from self._decided(history, [left.pop(ref).ref for ref in within], peaks)
-            del history  # before the next one is waited for
+            del history  # freed before the next part arrives
         nothing = UsageHistory(
             measure=CPU.name,
             scope=None,
@@ -210,7 +210,7 @@ class _AdviceRun:
         yield from self._decided(nothing, list(left), peaks)
 
     def _histories(self) -> Iterator[UsageHistory]:
-        """Yield the memory that is asked for before the CPU of the same workloads."""
+        """Yield histories; memory, where it is needed, comes before the CPU of the same workloads."""
         everywhere = {ref.namespace for ref in self.chosen}
         of_memory = {ref.namespace for ref in self._resourced()}
         if of_memory == everywhere:
@@ -239,7 +239,7 @@ class _AdviceRun:
             del history
 
     def _grouping(self, namespace: str, pods: Sequence[str]) -> list[WorkloadRef | None]:
-        """Return which pods of a large namespace belong together; called while a part is being decided."""
+        """Return the pods of a large namespace by workload; called while another part is being decided."""
         self._resolve_owners([namespace] * len(pods), pods)
         owners = (self.ownership.of(namespace, pod) for pod in pods)
         return [ref if ref in self.chosen else None for ref in owners]
@@ -250,7 +250,7 @@ class _AdviceRun:
             self.sources.warn(warning)
 
     def _resolve_owners(self, namespaces: Sequence[str], pods: Sequence[str]) -> None:
-        """Ask who owned pods that only their names tell of; without an answer the names decide."""
+        """Query the owners of past pods that are attributed by name only; failing that, names decide."""
         spaces = {ref.namespace for ref in self.chosen}
         with self.resolving:
             unsure = (self.ownership.guessed(namespaces, pods) & spaces) - self.namespaces_resolved
@@ -261,16 +261,16 @@ class _AdviceRun:
                 self.ownership.learn(self.sources.owners.replica_sets(sorted(unsure), self.end))
             except WorldFailed as error:
                 self._warn(f"who owned pods that are gone is told from their names: {error}")
-            except Exception as error:  # noqa: BLE001 - the names decide, too
+            except Exception as error:  # noqa: BLE001 - falls back to the names
                 self.isolation.take("owners of pods that are gone", error)
 
     def _resourced(self) -> set[WorkloadRef]:
-        """Return the workloads whose memory is asked for."""
+        """Return the workloads whose advice needs memory."""
         asking = (batch for batch in self.batches if batch.request.about is AdviceType.RESOURCE)
         return {workload.ref for batch in asking for workload in batch.workloads}
 
     def _add_peaks(self, history: UsageHistory, peaks: dict[tuple[WorkloadRef, str], float]) -> None:
-        """Keep the highest memory of each container, whichever pod had it."""
+        """Add the highest memory of each container over all pods to `peaks`."""
         chosen = self._resourced()
         if history.partial:
             self.partial_peaks |= dict.fromkeys(
@@ -280,7 +280,7 @@ class _AdviceRun:
         rows = zip(history.namespaces, history.pods, history.containers, highest, strict=True)
         for namespace, pod, container, peak in rows:
             ref = self.ownership.of(namespace, pod)
-            if ref in chosen and peak <= BYTES_MAX:  # which NaN is not either
+            if ref in chosen and peak <= BYTES_MAX:  # NaN does not pass either
                 peaks[ref, container] = max(peak, peaks.get((ref, container), 0.0))
 
     def _decided(self, history: UsageHistory, refs: Sequence[WorkloadRef], peaks: Peaks) -> Iterator[Advised]:
@@ -302,7 +302,7 @@ class _AdviceRun:
     def _examined(
         self, reader: HistoryReader, peaks: Peaks, missing: str, pairs: Sequence[Pair]
     ) -> list[Examined]:
-        """Decide for some workloads of some batches, in arrays; `missing` is why the answer is partial."""
+        """Decide for these pairs of workload and batch, in arrays; `missing` is why the answer is partial."""
         refs = list(dict.fromkeys(ref for ref, _ in pairs))
         rows_of: dict[int, list[int]] = {}
         place = {ref: row for row, ref in enumerate(refs)}
@@ -313,7 +313,7 @@ class _AdviceRun:
         parts = {tuple(range(len(refs))): used}
         requests = []
         for number, rows in sorted(rows_of.items()):
-            if tuple(rows) not in parts:  # the same arrays for the same workloads are summarised once
+            if tuple(rows) not in parts:  # the same arrays are summarised once
                 parts[tuple(rows)] = used.rows(rows)
             part, request = parts[tuple(rows)], self.batches[number].request
             workloads = [self.chosen[refs[row]] for row in rows]
@@ -356,14 +356,14 @@ class _AdviceRun:
 
 
 def _failed(number: int, ref: WorkloadRef, failed: FailedTurn) -> Advised:
-    """Return the decision for a workload whose advice an error ended, with the fields of any other."""
+    """Return the decision for a workload whose advice failed, with the same fields as any other."""
     details = AdviceDetails(ref.kind)
     decision = msgspec.structs.replace(failed_decision(failed), subject=ref.subject, extra=details.document)
     return Advised(number, ref, decision, details, None)
 
 
 def _is_within(ref: WorkloadRef, history: UsageHistory) -> bool:
-    """Return whether all there is of a workload is in a part of the history."""
+    """Return whether a part of the history has all samples of a workload."""
     is_there = history.scope is None or ref.namespace in history.scope
     return is_there and (history.groups is None or ref in history.groups)
 
@@ -377,7 +377,7 @@ def _is_available(pod: Pod, ready_at: float) -> bool:
 
 
 def _request(pod: Pod | None) -> float:
-    """Return what a pod asks for; the newest has what the next ones will have."""
+    """Return the CPU request of a pod in cores; callers pass the newest, which matches the template."""
     cores = None if pod is None else pod.cpu_request_cores
     return np.nan if cores is None else cores
 
@@ -385,7 +385,7 @@ def _request(pod: Pod | None) -> float:
 def _containers(
     refs: Sequence[WorkloadRef], newest: Sequence[Pod | None], used: Usage, peaks: Peaks
 ) -> Containers:
-    """Return the containers that the workloads have now, in the order of their pods."""
+    """Return the current containers of the workloads, in the order of their pods' specs."""
     parts = [
         (place, ref, container.name)
         for place, (ref, pod) in enumerate(zip(refs, newest, strict=True))

@@ -1,4 +1,4 @@
-"""The recommendation, as the rest of the program knows it."""
+"""The recommendation's descriptor: its loop, its metrics and how its records are decided again."""
 
 from collections.abc import Iterable
 
@@ -13,12 +13,12 @@ from equipoise.recommendation.loop import RecommendationLoop
 from equipoise.recommendation.record import FOR, Batch, Examined, examine_all, redecide
 
 HEAVY_WORKLOADS = 16
-"""From here on deciding takes long enough to be in the way of the Lease and of `/healthz`."""
+"""Workloads from which a batch is decided in the worker: in this process it would delay the Lease."""
 LABELS = ("namespace", "workload", "analytics")
 
 
 class IdleLoop:
-    """The loop where the setting `compat.crane` is off: nobody is served."""
+    """The loop that runs where the setting `compat.crane` is off: it does nothing."""
 
     name = "recommendation"
 
@@ -32,7 +32,7 @@ class IdleLoop:
 
 
 def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
-    """Return the loop; its kinds are watched where they are installed."""
+    """Return the loop; it watches its kinds where their definitions are installed."""
     interval_seconds = settings.interval_seconds("recommendation")
     if settings.compat.crane == "off":
         return IdleLoop(interval_seconds)
@@ -40,7 +40,7 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
     def decide_batch(batch: Batch) -> list[list[Examined]]:
         wiring.heartbeat()
         is_heavy = sum(len(seen.subjects) for _, seen, _ in batch) >= HEAVY_WORKLOADS
-        # What ended a worker would end us: from then on nothing is decided here, however small.
+        # A batch that ended a worker could end this process: from then on even small ones go to the worker.
         if not is_heavy and not wiring.batches.replaced:
             return examine_all(batch)
         deadline_seconds = DEADLINE_SECONDS if is_heavy else DEADLINE_SECONDS / 5
@@ -82,7 +82,7 @@ def _series(decision: Decision, value: float | None) -> Iterable[tuple[Labels, f
 
 
 def _advised(name: str, key: str, what: str) -> GaugeSpec:
-    """Return a gauge of one advised number; one that is missing is no series, never a zero."""
+    """Return a gauge of one advised number; a missing number has no series, rather than a 0."""
     return GaugeSpec(
         name,
         what,

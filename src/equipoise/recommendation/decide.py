@@ -30,17 +30,17 @@ from equipoise.stats.predict import Algorithm
 from equipoise.stats.ranks import Claims, Floats, Whole
 
 SLACK = 1e-7
-"""0.3 / 0.2 is not below 1.5, although floats say so; single precision has twice that noise."""
+"""Relative tolerance of comparisons: 0.3 / 0.2 must not count as below 1.5."""
 UNMEASURED_SHARE_MAX = 0.1
-"""So many of the pods that must have samples may have none; beyond, there is no advice."""
+"""Largest share of pods without samples, among those that must have some, for which there is advice."""
 REPLICAS_MAX = 2**31 - 1
 CORES_SLACK = 1e-12
 NEXT_TO_NOTHING = 1e-290
-"""What is less is this: it has no six digits."""
+"""Lower bound for values to be rounded; below it floats have no six significant digits."""
 
 
 class AdviceArrays(NamedTuple):
-    """One entry per workload; replicas and targets mean something where the code is Recommend."""
+    """One entry per workload; replicas and targets are valid only where the code is Recommend."""
 
     codes: list[Code]
     fluctuation: Floats
@@ -55,11 +55,11 @@ def advise(
     statistics: Statistics,
     about: AdviceType = AdviceType.HPA,
 ) -> AdviceArrays:
-    """Return what is advised for a batch, and for each workload the first check that fails."""
+    """Return the advice for a batch, with the first check that each workload fails."""
     fluctuation = fluctuations(statistics)
     refusals = inspections(policy, observation, statistics, fluctuation)
     if about is AdviceType.RESOURCE:
-        del refusals[Code.NO_REQUEST]  # a request is what the advice is about
+        del refusals[Code.NO_REQUEST]  # advice about requests needs none
     codes, order = list(refusals), np.array(list(refusals.values()))
     first = np.where(order.any(axis=0), order.argmax(axis=0), len(codes))
     codes.append(Code.RECOMMEND)
@@ -86,7 +86,7 @@ def advise(
 def inspections(
     policy: RecommendationPolicy, observation: Observation, statistics: Statistics, fluctuation: Floats
 ) -> dict[Code, Claims]:
-    """Return which checks each workload fails, in the order in which they refuse."""
+    """Return which checks each workload fails, in order of precedence."""
     needed = np.array([policy.replicas_needed(kind)[0] for kind in observation.kinds], np.intp)
     with np.errstate(invalid="ignore"):
         return {
@@ -104,7 +104,7 @@ def inspections(
 
 
 def _is_incomplete(observation: Observation, statistics: Statistics) -> Claims:
-    """Return whose samples are a part of what should be there; who has none at all is `NoSamples`."""
+    """Return which workloads lack a part of their samples; one without any fails `NoSamples` instead."""
     is_partial = np.array([bool(why) for why in observation.partial] or [False] * len(observation.subjects))
     if observation.measurable is None or observation.unmeasured is None:
         return is_partial
@@ -139,12 +139,12 @@ def _whole(values: Floats) -> Whole:
 
 
 BATCH = 256
-"""So many forecasts of a week of minutes are held at once: 10 MiB."""
+"""Workloads per part: their forecasts of a week of minutes take 10 MiB."""
 RESOURCE_MARGIN = 1.15
 MILLI = 1000
 
 Requests = Sequence[Sequence[RecommendedContainer]]
-"""Of each workload its containers, with what they should request."""
+"""The containers of each workload, with their recommended requests."""
 
 
 def decide(
@@ -153,7 +153,7 @@ def decide(
     algorithm: Algorithm | None = Algorithm.PROFILE,
     about: AdviceType = AdviceType.HPA,
 ) -> list[Decided[AdviceDetails]]:
-    """Decide for every workload of an observation; without an algorithm from the past only."""
+    """Decide for every workload of an observation; without an algorithm, from the past only."""
     return [
         decided
         for part, statistics, containers in summarised(policy, observation, algorithm, about)
@@ -170,9 +170,9 @@ def summarised(
     *,
     has_hours: bool = False,
 ) -> Iterator[tuple[Observation, Statistics, Requests | None]]:
-    """Yield an observation and its statistics, a part of it at a time, so that memory holds one forecast.
+    """Yield parts of an observation with their statistics, so that memory holds one forecast at a time.
 
-    Those that are `shared` already are not taken again.
+    Statistics that are in `shared` are not computed again.
     """
     requests = container_requests(observation) if about is AdviceType.RESOURCE else None
     key, taken = share_key(policy, observation, algorithm), {} if shared is None else shared
@@ -192,7 +192,7 @@ def decide_from(
     containers: Requests | None = None,
     pods_unknown: Sequence[int] | None = None,
 ) -> list[Decided[AdviceDetails]]:
-    """Decide from the statistics alone: the histories are not needed any more."""
+    """Decide from the statistics alone, without the histories."""
     advice = advise(policy, observation, statistics, about)
     inherited = list(observation.inherited) or [None] * len(observation.subjects)
     unknown: Sequence[int | None] = pods_unknown or [None] * len(observation.subjects)
@@ -257,14 +257,14 @@ def _hpa(policy: RecommendationPolicy, row: WorkloadFigures, inherited: Inherite
 
 
 def _is_cpu(metric: Mapping[str, Any]) -> bool:
-    """Return whether this is the utilisation that the advice replaces."""
+    """Return whether this is the CPU utilisation metric that the advice replaces."""
     resource = metric.get("resource") or {}
     is_utilisation = (resource.get("target") or {}).get("type", "Utilization") == "Utilization"
     return metric.get("type") == "Resource" and resource.get("name") == "cpu" and is_utilisation
 
 
 def container_requests(observation: Observation) -> list[list[RecommendedContainer]]:
-    """Return each workload's containers with what they should request."""
+    """Return the containers of each workload with their recommended requests."""
     found: list[list[RecommendedContainer]] = [[] for _ in observation.subjects]
     containers = observation.containers
     if containers is None:

@@ -1,6 +1,6 @@
-"""What advice says of one workload: its details, the numbers that are derived from them, and one sentence.
+"""The details of one workload's advice, the numbers derived from them, and one sentence.
 
-The sentence of a refusal has both numbers, what was observed and what was asked for.
+The sentence of a refusal has both numbers: the observed value and the limit.
 """
 
 import math
@@ -17,7 +17,7 @@ CONFIDENT_COVERAGE_MIN = 0.5
 
 
 class WorkloadFigures(NamedTuple):
-    """Everything about one workload, in plain numbers; NaN where something is unknown."""
+    """All figures of one workload as plain numbers; NaN where one is unknown."""
 
     subject: str
     kind: str
@@ -46,7 +46,7 @@ class WorkloadFigures(NamedTuple):
 
     @property
     def confidence(self) -> str:
-        """Low where less than half of the week is known, else high."""
+        """`low` where less than half of the week has samples, else `high`."""
         is_low = self.coverage < CONFIDENT_COVERAGE_MIN or self.code is Code.METRICS_INCOMPLETE
         return "low" if is_low else "high"
 
@@ -69,24 +69,24 @@ class RecommendedContainer(msgspec.Struct, frozen=True):
 
 
 class AdviceDetails(msgspec.Struct, frozen=True):
-    """What was decided for one workload; without advice, neither an HPA nor containers."""
+    """The details of one workload's decision; where there is no advice, the HPA and containers are empty."""
 
     kind: str
     hpa: RecommendedHpa | None = None
     containers: list[RecommendedContainer] | None = None
     prediction: PredictionFacts | None = None
-    """None where an error ended the advice before there was any."""
+    """None where an error ended the advice before a forecast was made."""
     confidence: str = "low"
     coverage: float = 0.0
 
     @property
     def is_advice(self) -> bool:
-        """Whether there is something to adopt."""
+        """Whether there is advice that can be adopted."""
         return self.hpa is not None or self.containers is not None
 
     @property
     def document(self) -> dict[str, Any]:
-        """The fields that the decision's document has beside those of every decision."""
+        """The fields that are specific to this balancer in the decision's document."""
         recommended: dict[str, Any] | None = None
         if self.containers is not None:
             recommended = {"containers": msgspec.to_builtins(self.containers)}
@@ -101,7 +101,7 @@ class AdviceDetails(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, decision: Decision) -> "AdviceDetails":
-        """Return what a manifest needs of a document, for those who print one."""
+        """Return the details from a decision's document, as far as a manifest needs them."""
         recommended = decision.extra["recommended"] or {}
         has_hpa = "maxReplicas" in recommended
         return cls(
@@ -134,7 +134,7 @@ class DecisionNumbers(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, row: WorkloadFigures, pods_unknown: int | None) -> "DecisionNumbers":
-        """Return the numbers of one workload; which pods are unmeasured only where that is the reason."""
+        """Return the numbers of one workload; those of unmeasured pods only where they are the reason."""
         is_incomplete = row.code is Code.METRICS_INCOMPLETE
         return cls(
             pod_p99_cores=shown(row.pod_p99_cores),
@@ -158,14 +158,14 @@ class DecisionNumbers(msgspec.Struct, frozen=True):
 
 
 def shown(value: float) -> float | None:
-    """Return what JSON can hold: nothing for what is unknown or infinite, and no noise of the last digits."""
+    """Return a number for JSON: None where it is unknown or infinite, else without floating-point noise."""
     return float(f"{value:.12g}") if math.isfinite(value) else None
 
 
 def sentence(
     policy: RecommendationPolicy, row: WorkloadFigures, containers: list[RecommendedContainer] | None
 ) -> str:
-    """Return the sentence of a decision; with containers, that of advice of the type Resource."""
+    """Return the sentence of a decision; containers are set for advice of the type Resource."""
     match row.code:
         case Code.TOO_FEW_REPLICAS:
             needed, key = policy.replicas_needed(row.kind)
@@ -245,7 +245,7 @@ def percent_known(coverage: float) -> str:
 
 
 def known_percent(coverage: float) -> float:
-    """Return a coverage to a tenth of a percent; never 100 while some is missing, nor 0 while some is not."""
+    """Return a coverage to a tenth of a percent; 100 and 0 only where all or no samples are known."""
     nearest = round(coverage * 100, 1)
     if coverage < 1:
         nearest = min(nearest, 99.9)
@@ -253,7 +253,7 @@ def known_percent(coverage: float) -> float:
 
 
 def _below(value: float, limit: float, digits: int = 4) -> str:
-    """Print a number with as many digits as it takes to be seen below its limit."""
+    """Return a number with as many digits as it takes to be distinct from its limit."""
     texts = (f"{value:.{count}g}" for count in range(digits, 13))
     return next((text for text in texts if float(text) < limit), f"{value:.12g}")
 

@@ -1,8 +1,8 @@
-"""Workloads described by samples in a file: what `recommendation plan --from FILE` reads.
+"""Workloads described by samples in a file: the input of `recommendation plan --from FILE`.
 
-Workloads of one file may be measured at different steps, and each is judged by its own: on a grid of the
-others' step, one that is measured every hour beside those of every minute would seem to be known for a
-sixtieth of the time. A few scattered samples are no step: a workload with no more is judged by the file's.
+Workloads of one file may be sampled at different steps, and each is put on a grid of its own step: on a grid
+of minutes, a workload that is sampled every hour would seem to lack 59 of 60 samples. A workload with too few
+samples to show a step gets the step of the file.
 """
 
 import re
@@ -27,19 +27,19 @@ TABLE_CELLS_MAX = 400_000_000
 INTERVAL_SECONDS_DEFAULT = 60.0
 P99 = 0.99
 TIME_MIN, TIME_MAX = -62_135_510_400.0, 253_402_214_399.0
-"""In seconds since 1970, what is within the years 1 to 9999 in every time zone."""
+"""Unix seconds that are within the years 1 to 9999 in every time zone."""
 INTERVAL_SECONDS_MIN = 0.05
-"""Closer samples make a week of more than memory should hold."""
+"""Smallest step; a week of closer samples takes too much memory."""
 REQUEST_CORES_MAX = 1_000_000
-"""No pod asks for more: whoever writes it means memory, or millicores."""
+"""Largest plausible CPU request; a larger one is probably memory, or millicores."""
 NAME_MAX = 63
 CONTAINER = "*"
-"""A file has pods, not containers: the advice is for the pod as a whole."""
+"""Stands for all containers: a file has no containers, so the advice is for the pod as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileDefaults:
-    """What the file does not have, and the command line does."""
+    """Values from the command line for what the file does not have."""
 
     source: str
     kind: str = "Deployment"
@@ -48,11 +48,11 @@ class FileDefaults:
     available: int | None = None
     pods_source: str = ""
     takes_pods: bool = True
-    """Whether a file of pods can be given beside it."""
+    """Whether the command accepts a file of pods too."""
     at: float | None = None
-    """When a file of many ends; None: with the last of the samples."""
+    """The end of a file of many workloads; None means the time of its last sample."""
     interval_seconds: float | None = None
-    """The step of a file of many; None: the samples tell."""
+    """The step of a file of many workloads; None means that it is derived from the samples."""
 
 
 def observe(
@@ -74,14 +74,14 @@ def observe(
             )
         return _many(samples, defaults)
     for label in samples.labels:
-        # Rows of several pods would pass for one total, of which the last counts.
+        # Rows of several pods would be read as one total, in which the last row of each time wins.
         hint = ", or the file as --pod-usage" if label == "pod" and defaults.takes_pods else ""
         raise BadInput(f"{defaults.source}: line 1: expected a column workload beside {label}{hint}")
     return _one(samples, defaults, subject, pods)
 
 
 def check(samples: Samples, source: str) -> None:
-    """Refuse times and amounts that nobody can mean."""
+    """Refuse times and amounts that are not plausible."""
     largest = np.max(samples.values, where=np.isfinite(samples.values), initial=0.0)
     if largest > CORES_MAX:
         raise BadInput(f"{source}: value: expected at most {CORES_MAX:g} cores, got {largest:g}")
@@ -98,7 +98,7 @@ def check(samples: Samples, source: str) -> None:
 
 
 def named_subject(workloads: Sequence[str], file: str) -> str:
-    """Return the name of a file's only workload: the user's, else the file's as Kubernetes takes it."""
+    """Return the name of a file's only workload: the user's, else one made from the file's name."""
     if workloads:
         return workloads[0]
     words = re.findall(r"[a-z0-9]+", PurePath(file).stem.lower())
@@ -106,12 +106,12 @@ def named_subject(workloads: Sequence[str], file: str) -> str:
 
 
 def of_workloads(samples: Samples, workloads: Sequence[str], source: str) -> Samples:
-    """Return the workloads that were asked for, by NAMESPACE/NAME or NAME; all when none was."""
+    """Return the samples of the workloads named by NAMESPACE/NAME or NAME; all samples without names."""
     return samples.only(chosen(samples, workloads, source)) if workloads else samples
 
 
 def chosen(samples: Samples, workloads: Sequence[str], source: str) -> Claims:
-    """Return which rows are of the workloads that were asked for."""
+    """Return which rows belong to the named workloads."""
     if not workloads:
         return np.ones(len(samples.times), np.bool_)
     names, spaces = np.array(samples.names["workload"]), np.array(samples.names.get("namespace", [""]))
@@ -159,7 +159,7 @@ def _one(samples: Samples, defaults: FileDefaults, subject: str, pods: Samples |
 
 
 def _known(samples: Samples, rows: Whole) -> tuple[Floats, Floats, Whole]:
-    """Return what is known, in the order of rows and times; each sample counts once, the file's last word."""
+    """Return valid samples in the order of rows and times; of duplicates, the last one in the file."""
     values = cleaned(samples.values)
     is_known = ~np.isnan(values)
     times, values, rows = samples.times[is_known], values[is_known], rows[is_known]
@@ -168,7 +168,7 @@ def _known(samples: Samples, rows: Whole) -> tuple[Floats, Floats, Whole]:
 
 
 def _pods_p99(pods: Samples, at: float) -> Floats:
-    """Return the P99 over all samples of all pods in the seven days that the workload is judged by."""
+    """Return the P99 over all samples of all pods in the seven days before `at`."""
     times, values, _ = _known(pods, pods.labels["pod"])
     is_counted = is_of_week(times, at)
     if len(times) and not is_counted.any():
@@ -177,7 +177,7 @@ def _pods_p99(pods: Samples, at: float) -> Floats:
 
 
 def is_of_week(times: Floats, at: float) -> Claims:
-    """Return what was taken in the seven days before; a file that ends a little later is of them too."""
+    """Return which samples are of the seven days before `at`; those a little after it count, too."""
     return np.asarray((times > at - WEEK_SECONDS) & (times <= at + DAY_SECONDS))
 
 
@@ -200,7 +200,7 @@ def _many(samples: Samples, defaults: FileDefaults) -> Observation:
     if "pod" not in samples.labels:
         raise BadInput(f"{defaults.source}: line 1: expected a column pod beside workload")
     subjects, pod_owner, pod, pod_names = _owners(samples)
-    if len(set(subjects)) < len(subjects):  # a/b of web, and a of b/web
+    if len(set(subjects)) < len(subjects):  # the name a/b/web would be ambiguous
         twice = next(one for one, other in pairwise(sorted(subjects)) if one == other)
         expected = "expected workloads that can be told apart"
         raise BadInput(f"{defaults.source}: {expected}, got {twice!r} twice, from names with a / in them")
@@ -240,7 +240,7 @@ def _many(samples: Samples, defaults: FileDefaults) -> Observation:
 
 
 def _owners(samples: Samples) -> tuple[list[str], Whole, Whole, list[str]]:
-    """Return the workloads by name, the workload of each pod, the pod of each row; and the pods' names."""
+    """Return the workloads' names, the workload of each pod, the pod of each row, and the pods' names."""
     namespaces = samples.labels.get("namespace", np.zeros(len(samples.times), np.intp))
     spaces, works, names = (
         samples.names.get("namespace", [""]),
@@ -264,7 +264,7 @@ def _owners(samples: Samples) -> tuple[list[str], Whole, Whole, list[str]]:
 
 
 def _sets(pods: Sequence[str], counts: Whole) -> Iterator[list[Whole]]:
-    """Yield the workloads whose pods are counted, as a StatefulSet's are: the row of each pod, by ordinal."""
+    """Yield workloads whose pods have ordinals, as in a StatefulSet: the row of each pod, by ordinal."""
     ends = np.cumsum(counts).tolist()
     for start, end in zip([0, *ends], ends, strict=False):
         if order := by_ordinal(pods[start:end]):
@@ -274,7 +274,7 @@ def _sets(pods: Sequence[str], counts: Whole) -> Iterator[list[Whole]]:
 def _alive_mask(
     pod: Whole, column: Whole, shape: tuple[int, ...], sets: Iterator[list[Whole]], interval_seconds: float
 ) -> Claims:
-    """Return when each pod was there, by its rows in the file; one without a number says that it was, too."""
+    """Return when each pod was alive: from its first row to its last, rows without a value included."""
     first, last = np.full(shape[0], shape[1]), np.full(shape[0], -1)
     np.minimum.at(first, pod, np.maximum(column, 0))
     np.maximum.at(last, pod, column)
@@ -284,7 +284,7 @@ def _alive_mask(
 
 
 def _requests(samples: Samples, owner: Whole, count: int, defaults: FileDefaults) -> Floats:
-    """Return each workload's request: the latest in the file, else what the command line says."""
+    """Return each workload's request: the latest in the file, else that of the command line."""
     found = np.full(count, np.nan if defaults.request_cores is None else defaults.request_cores)
     if samples.requests is not None:
         largest = np.fmax.reduce(samples.requests, initial=0.0)
@@ -298,17 +298,17 @@ def _requests(samples: Samples, owner: Whole, count: int, defaults: FileDefaults
 
 
 OTHER = 1.5
-"""A step that is so many times as long or as short is another one; less may be jitter, or a gap."""
+"""Factor from which a step differs from the file's; less may be jitter or a gap."""
 STEPS_MIN = 12
-"""So many steps show that one is kept."""
+"""Number of intervals from which a workload can have a step of its own."""
 KEPT_MIN, KEPT_WITHIN = 0.8, 0.1
-"""How many of them must be about as long as the usual one."""
+"""Share of the intervals that must be regular, and their tolerance around the usual one."""
 
 
 def observe_many(samples: Samples, defaults: FileDefaults, workloads: Sequence[str]) -> list[Observation]:
-    """Observe the workloads that were asked for, or all; those of one step together.
+    """Return an observation for each step, with the named workloads or all.
 
-    Who is asked for changes nothing of what is seen of each: step and end are of the whole file.
+    Step and end come from the whole file, so that names do not change the advice for a workload.
     """
     check(samples, defaults.source)
     is_kept = chosen(samples, workloads, defaults.source)
@@ -323,14 +323,14 @@ def observe_many(samples: Samples, defaults: FileDefaults, workloads: Sequence[s
             continue
         some = samples if len(part) == len(owner) else samples.only(part)
         last = float(samples.times[rows].max())
-        # The end is the file's, unless those of this step were not due again before it.
+        # The end is the file's, unless no sample of this step was due between its last one and the end.
         at = last if end - last < step else end
         found.append(observe(some, replace(defaults, at=at, interval_seconds=step or None), ""))
     return found
 
 
 def _by_step(own: Floats, owner: Whole) -> Iterator[tuple[float, Whole]]:
-    """Yield each step with its rows in the order of the file; all rows are sorted once."""
+    """Yield each step with its rows, in the order of the file; sorts all rows once."""
     steps, number = np.unique(own, return_inverse=True)
     of_row = number[owner]
     order = np.argsort(of_row, kind="stable")
@@ -340,7 +340,7 @@ def _by_step(own: Floats, owner: Whole) -> Iterator[tuple[float, Whole]]:
 
 
 def steps_of(samples: Samples) -> tuple[Floats, Whole]:
-    """Return each workload's step, its own where it keeps another than the file's; and that of each row."""
+    """Return the step of each workload, its own where it differs from the file's, and of each row."""
     pods, owner = _numbers(samples)
     usual = usual_interval(samples.times, pods)
     own = np.full(int(owner.max(initial=-1)) + 1, usual)
@@ -352,7 +352,7 @@ def steps_of(samples: Samples) -> tuple[Floats, Whole]:
 
 
 def _numbers(samples: Samples) -> tuple[Whole, Whole]:
-    """Return the number of each row's pod, and of its workload."""
+    """Return the number of each row's pod, and of each row's workload."""
     zero = np.zeros(len(samples.times), np.intp)
     spaces = samples.labels.get("namespace", zero)
     works = spaces * max(1, len(samples.names["workload"])) + samples.labels["workload"]
@@ -360,16 +360,16 @@ def _numbers(samples: Samples) -> tuple[Whole, Whole]:
     pods = samples.labels.get("pod", zero)
     owners = np.full(count, -1)
     owners[pods] = works
-    if (owners[pods] != works).any():  # some share a name, so that all rows must be sorted to number them
+    if (owners[pods] != works).any():  # pods of several workloads share a name
         _, first, pods = np.unique(works * count + pods, return_index=True, return_inverse=True)
         owners = works[first]
     return np.asarray(pods, np.intp), np.asarray(np.unique(owners, return_inverse=True)[1][pods], np.intp)
 
 
 def _suspects(samples: Samples, pods: Whole, owner: Whole, usual: float) -> Iterator[tuple[int, Whole]]:
-    """Yield the rows of those whose samples are on average further apart, or closer, than is usual.
+    """Yield the rows of workloads whose mean interval differs from the usual one.
 
-    Few are, and only theirs have to be sorted.
+    They are few, and only their rows have to be sorted.
     """
     if not usual or not len(owner):
         return
@@ -390,7 +390,7 @@ def _suspects(samples: Samples, pods: Whole, owner: Whole, usual: float) -> Iter
 
 
 def _kept_step(times: Floats, pods: Whole) -> float:
-    """Return the step that a workload keeps, or 0 where it keeps none."""
+    """Return the step of a workload whose samples are regular, else 0."""
     step = usual_interval(times, pods)
     order = np.lexsort((times, pods))
     steps = np.diff(times[order])[np.diff(pods[order]) == 0]

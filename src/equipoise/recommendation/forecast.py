@@ -1,4 +1,4 @@
-"""One workload's forecast as a document, and how right it would have been."""
+"""One workload's forecast as a document, and its error in a backtest."""
 
 import math
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from equipoise.stats.samples import Samples
 
 WEEK_SECONDS = 7 * DAY_SECONDS
 WEEKDAYS_KNOWN_FROM = WEEK + WEEKDAYS_MIN
-"""In days: from then on last week again competes, which alone tells weekdays apart."""
+"""Days of history from which the model `last week` competes, the only one that tells weekdays apart."""
 FAR = 2.0
-"""A day that used so many times as much, or as little, is far from its forecast."""
+"""Factor from which a day's usage is far from its forecast."""
 VALUES_MAX = 2_500_000
-"""So many values, which is four weeks of seconds, are forecast and no more."""
+"""Largest number of values in a forecast: four weeks of seconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadSeries:
-    """One history on its grid, which ends with the last known sample."""
+    """One history on its grid; the last column has the last valid sample."""
 
     source: str
     values: Floats
@@ -42,7 +42,7 @@ class WorkloadSeries:
 
 
 def series_of(samples: Samples, workload: str, source: str) -> WorkloadSeries:
-    """Return the usage of the one workload that is meant, on a grid."""
+    """Return the usage of the one selected workload, on a grid."""
     names = [workload] if workload else []
     observation = observe(
         of_workloads(samples, names, source) if samples.is_of_many else samples,
@@ -66,7 +66,7 @@ def series_of(samples: Samples, workload: str, source: str) -> WorkloadSeries:
 
 
 def forecast_document(series: WorkloadSeries, horizon_seconds: float, algorithm: Algorithm) -> dict[str, Any]:
-    """Return the coming values, one per interval, starting one interval after the last sample."""
+    """Return the forecast, one value per interval, beginning one interval after the last sample."""
     count = round(horizon_seconds / series.interval_seconds)
     if count > VALUES_MAX:
         step = f"one every {series.interval_seconds:g} s"
@@ -97,7 +97,7 @@ def forecast_document(series: WorkloadSeries, horizon_seconds: float, algorithm:
 
 
 def _notes(series: WorkloadSeries, model: Model) -> list[str]:
-    """Return what a reader of the curve would wonder about."""
+    """Return notes that explain unusual forecasts to the reader."""
     known_from = np.argmax(~np.isnan(series.values))
     days = math.ceil((len(series.values) - known_from) * series.interval_seconds / DAY_SECONDS - 0.5)
     if model is not Model.PROFILE or days >= WEEKDAYS_KNOWN_FROM:
@@ -107,10 +107,10 @@ def _notes(series: WorkloadSeries, model: Model) -> list[str]:
 
 
 def _steps(series: WorkloadSeries, made: Forecast) -> list[str]:
-    """Return a note if the last day is far from what is forecast: one day is not yet a new habit."""
+    """Return a note if the last day's usage is far from the forecast, which one day does not change much."""
     day = max(1, round(DAY_SECONDS / series.interval_seconds))
     ahead = made.values[0, :day] / made.margin[0]
-    last = series.values[-day:][: len(ahead)]  # the same hours, where less than a day is forecast
+    last = series.values[-day:][: len(ahead)]  # only the same hours where the forecast is shorter than a day
     is_known = ~np.isnan(last)
     if not made.is_predictable[0] or not is_known.any():
         return []
@@ -122,7 +122,7 @@ def _steps(series: WorkloadSeries, made: Forecast) -> list[str]:
 
 
 def backtested(series: WorkloadSeries, held_out_seconds: float, algorithm: Algorithm) -> dict[str, Any]:
-    """Hold the end out, forecast it from the rest, and compare; beside a flat line and repeats."""
+    """Hold the end out, forecast it from the rest, and return the error beside those of simple models."""
     if round(held_out_seconds / series.interval_seconds) < 1:
         step = f"at least one interval, which is {series.interval_seconds:g} seconds"
         raise BadInput(f"{series.source}: --backtest: expected {step}, got {held_out_seconds:g}")
@@ -171,7 +171,7 @@ def _error(actual: Floats, forecast: Floats | None) -> float | None:
 
 
 def _short(value: float) -> float | None:
-    """Return what JSON can hold, without digits that mean nothing."""
+    """Return values for JSON, rounded to significant digits."""
     return float(f"{value:.6g}") if np.isfinite(value) else None
 
 

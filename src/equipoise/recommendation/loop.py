@@ -1,8 +1,7 @@
 """One cycle of advice: find the Analytics that are due, read one history for all, advise, and publish.
 
-What is remembered is in the API server: when each Analytics was last answered and what each Recommendation
-says. Advice is written whatever the mode; an HPA is applied in Enforce only, and a pause stops that and the
-annotations.
+State is in the API server: when each Analytics was last answered, and the advice in each Recommendation.
+Advice is written in every mode; an HPA is applied in Enforce only. A pause suspends HPAs and annotations.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,17 +59,17 @@ FOREIGN = ConditionValue(False, "ForeignController", LEFT_ALONE[0].upper() + LEF
 UNKNOWN = "HistoryUnknown"
 RARELY = "It is tried again ever more rarely, but at least every ten minutes."
 FOREIGN_AGE_SECONDS = 15.0
-"""The owner of a definition has so long to answer an Analytics before its status says that we do not."""
+"""How long another controller that owns the definition may take to answer, before we reject."""
 
 
 @dataclass(slots=True)
 class RecommendationLoop:
-    """The ports and settings of a cycle, and what is kept from one cycle to the next."""
+    """Runs the cycles, and holds the state of this process between them."""
 
     objects: Analyses
     cluster: Cluster
     sources: Callable[[], DataSources]
-    """Finds the store of weeks of usage; raises NoHistory where there is none."""
+    """Returns the sources of the usage history; raises NoHistory where there is none."""
     applier: Applier
     actuator: Actuator
     pauses: Pauses
@@ -80,18 +79,18 @@ class RecommendationLoop:
     interval_seconds: float = 30.0
     mode: Mode = Mode.PREVIEW
     takes_over: bool = False
-    """Whether objects are served whose definition is somebody else's."""
+    """Whether Analytics are served although another controller owns their definition."""
     heartbeat: Callable[[], object] = ignore
     name: str = BALANCER
     _last: dict[str, Sequence[Decision]] = field(default_factory=dict)
-    """What was decided last, by the UID of the Analytics."""
+    """The last decisions, by the UID of the Analytics."""
     _created: dict[str, tuple[float, PolicyObject]] = field(default_factory=dict)
-    """Recommendations that the watch may not have delivered yet, by UID, and when they were made."""
+    """Recommendations that the watch may not have delivered yet, by UID, and their creation times."""
     _backoff: AnalyticsBackoff = field(init=False)
     _isolation: Isolation = field(default_factory=Isolation)
 
     def __post_init__(self) -> None:
-        """Retry in the next cycle first."""
+        """Begin the backoff with one interval."""
         self._backoff = AnalyticsBackoff(self.interval_seconds)
 
     def cycle(self, at: float) -> CycleReport:
@@ -111,7 +110,7 @@ class RecommendationLoop:
         return self._answer(at, epoch)
 
     def _reject_unanswered(self, at: float) -> Iterable[str]:
-        """Write to Analytics without an answer that we give none; an answer by another controller stays."""
+        """Reject Analytics that have no answer; a status from another controller is left unchanged."""
         for analytics in self.objects.analytics():
             is_answered = self._isolation.attempt(str(analytics.ref), partial(_is_answered, analytics))
             if is_answered is False and at - analytics.created_at >= FOREIGN_AGE_SECONDS:
@@ -152,7 +151,7 @@ class RecommendationLoop:
         )
 
     def _is_due(self, found: Selected, own: Sequence[PolicyObject], first: Precedence, at: float) -> bool:
-        """Return whether an Analytics is due; one of which an error hides that is due, too."""
+        """Return whether an Analytics is due; also where an error prevents the answer."""
         slack, is_retried = self.interval_seconds / 2, self._is_retried(found.analytics, first)
         is_time = self._isolation.attempt(
             str(found.analytics.ref), lambda: is_due(found, own, at, slack, is_retried)
@@ -160,7 +159,7 @@ class RecommendationLoop:
         return self._backoff.has_failed(found.analytics) or is_time is not False
 
     def _is_retried(self, analytics: PolicyObject, first: Precedence) -> Callable[[PolicyObject, str], bool]:
-        """Return whether what kept advice from being adopted has passed, without reading the history."""
+        """Return whether the reason that prevented adoption no longer holds; does not read the history."""
 
         def is_over(recommendation: PolicyObject, reason: str) -> bool:
             if reason == "HeldByPause":
@@ -178,7 +177,7 @@ class RecommendationLoop:
             return True
 
     def _recommendations(self, at: float) -> list[PolicyObject]:
-        """Return the Recommendations, those included that were made just now."""
+        """Return all Recommendations, including new ones that the watch has not delivered yet."""
         listed = {one.ref.uid: one for one in self.objects.recommendations()}
         age_max = self.interval_seconds + 60.0
         self._created = {
@@ -191,7 +190,7 @@ class RecommendationLoop:
     def _reject(
         self, analytics: PolicyObject, value: ConditionValue, at: float, *, is_steady: bool = True
     ) -> list[str]:
-        """Write why an Analytics is not followed, where its status does not say so; return what failed."""
+        """Write why an Analytics is rejected, unless its status has that already; return errors."""
 
         def reject() -> list[str]:
             status = rejected_status(analytics, value, at, is_steady=is_steady)
@@ -310,7 +309,7 @@ class RecommendationLoop:
         epoch: int,
         warnings: list[str],
     ) -> list[list[Advised]]:
-        """Decide for all that is due, from one reading of the history."""
+        """Decide for all due Analytics, while the history is read once."""
 
         def on_bytes(_: int) -> None:
             self.heartbeat()
@@ -351,7 +350,7 @@ def _selections(
 
 
 def _by_analytics(recommendations: Iterable[PolicyObject]) -> dict[tuple[str, str], list[PolicyObject]]:
-    """Return Recommendations by the namespace and the UID of the Analytics that they were made for."""
+    """Return Recommendations by the namespace and UID of their Analytics."""
     found: dict[tuple[str, str], list[PolicyObject]] = {}
     for one in recommendations:
         found.setdefault((one.ref.namespace, analytics_uid(one)), []).append(one)

@@ -1,9 +1,8 @@
-"""What is observed of many workloads before they get advice: one row of each array is one workload.
+"""The observation of many workloads that advice is computed from: each row of an array is one workload.
 
-`summarise` reduces histories to the few numbers that the advice is made from, in one pass of arrays for a
-batch. Beside them stands a week of usage and a day of forecast, hour by hour, for people's eyes: nothing is
-decided from it. A record keeps it, so that advice can be shown without its week of minutes; it is small on
-purpose, at most 168 + 2 x 24 numbers of three digits.
+`summarise` reduces the histories of a batch to the few numbers that decide, in one pass over arrays. It can
+add a week of usage and a day of forecast by the hour, for display only. Records contain these instead of a
+week of minutes: at most 168 + 2 x 24 numbers of three digits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,21 +25,21 @@ DIGITS = 3
 
 
 class HourlyUsage(msgspec.Struct, frozen=True):
-    """One workload's usage and forecast; null where nothing is known."""
+    """One workload's usage and forecast by the hour; null where unknown."""
 
     until: float
-    """When the past ends and the forecast begins: seconds since 1970."""
+    """Unix time at which the past ends and the forecast begins."""
     step_seconds: float
-    """An hour, unless the samples are further apart."""
+    """One hour, or the interval of the samples where that is longer."""
     used_cores: list[float | None]
-    """The mean of each step, oldest first; the last one ends at `until`."""
+    """The mean of each step, oldest first; the last step ends at `until`."""
     forecast_cores: list[float | None] = []
     upper_cores: list[float | None] = []
-    """The band: 95 of 100 coming samples should stay below it."""
+    """Upper bound of the forecast: 95 of 100 future samples should be below it."""
 
 
 class HourlyUsages(NamedTuple):
-    """The same for a batch, as arrays: one row is one workload."""
+    """`HourlyUsage` of a batch as arrays: each row is one workload."""
 
     until: float
     step_seconds: float
@@ -49,7 +48,7 @@ class HourlyUsages(NamedTuple):
     upper: Floats
 
     def of(self, row: int) -> HourlyUsage:
-        """Return one workload's."""
+        """Return the usage of one workload."""
         parts = [self.used[row], self.ahead[row], self.upper[row]]
         peak = max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)
         decimals = DIGITS - 1 - int(np.floor(np.log10(peak))) if peak > 0 else 0
@@ -59,7 +58,7 @@ class HourlyUsages(NamedTuple):
 def hourly_usages(
     history: Floats, interval_seconds: float, until: float, future: Forecast | None
 ) -> HourlyUsages:
-    """Return the means of the past week's hours and of the coming day's."""
+    """Return the hourly means of the past week and of the next day."""
     count = max(1, round(HOUR_SECONDS / interval_seconds))
     nothing: Floats = np.zeros((len(history), 0))
     used = _means(history[:, max(0, history.shape[1] - HOURS_PAST * count) :], count)
@@ -71,7 +70,7 @@ def hourly_usages(
 
 
 def _means(values: Floats, count: int) -> Floats:
-    """Return the mean of what is known in each step; an incomplete first step is left out."""
+    """Return the mean of the known samples of each step; an incomplete first step is left out."""
     steps = values.shape[1] // count
     table = values[:, values.shape[1] - steps * count :].reshape(len(values), steps, count)
     is_known = ~np.isnan(table)
@@ -81,18 +80,18 @@ def _means(values: Floats, count: int) -> Floats:
 
 
 def _short(values: Floats, decimals: int) -> list[float | None]:
-    """Return what JSON can hold, to three digits of the peak."""
+    """Return values for JSON, rounded to three digits of the peak; null for NaN."""
     return [value if value == value else None for value in np.round(values, decimals).tolist()]  # noqa: PLR0124 - NaN is not itself
 
 
 WEEK_SECONDS = 7 * 86400
 INTERVAL_SECONDS_MAX = 86400.0
-"""Samples further apart are gaps, not a way to measure: two of them must not look like a whole week."""
+"""Longest sampling interval; a longer one is a gap, or two samples would count as a whole week."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """What an HPA that targets the workload has beside its CPU utilisation."""
+    """What the workload's current HPA has beside the target of CPU utilisation."""
 
     metrics: Sequence[Mapping[str, Any]] = ()
     behavior: Mapping[str, Any] | None = None
@@ -103,16 +102,16 @@ class Containers:
     """The containers of all workloads of a batch, for advice of the type Resource."""
 
     owner: Whole
-    """The row of the workload that each one belongs to."""
+    """The row of each container's workload."""
     names: Sequence[str]
     cpu_p99_cores: Floats
     memory_peak_bytes: Floats
-    """NaN where memory was not measured."""
+    """NaN where memory was not measured; else the week's peak."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """A batch of workloads whose histories end at the same moment."""
+    """A batch of workloads whose histories end at the same time."""
 
     subjects: Sequence[str]
     kinds: Sequence[str]
@@ -120,46 +119,46 @@ class Observation:
     pods: Whole
     """Pods in phase Pending or Running that are not terminating."""
     available: Whole
-    """Those that have been Ready long enough."""
+    """Pods that have been Ready for long enough."""
     request_cores: Floats
     """The sum of a pod's CPU requests; NaN where one is missing."""
     history: Floats
-    """Cores of the workload, evenly spaced, NaN where unknown; the last column is of `at`."""
+    """Cores of the workload at even intervals, NaN where unknown; the last column is of time `at`."""
     interval_seconds: float
     at: float
     pod_p99_cores: Floats | None = None
-    """Over all samples of all pods of the week. None: a pod uses its share of the workload's usage."""
+    """P99 of the week over all samples of all pods. None means that each pod uses an equal share."""
     samples: Floats | None = None
-    """The week's samples where they are not evenly spaced, with their times; else the history has them."""
+    """The week's samples where they are not evenly spaced; None means that they are in the history."""
     sample_times: Floats | None = None
     inherited: Sequence[Inherited | None] = ()
     containers: Containers | None = None
     measurable: Whole | None = None
-    """Pods that have been ready for so long that they must have samples. None: from a file, nobody knows."""
+    """Pods that have been ready long enough to have samples. None means unknown, as for files."""
     unmeasured: Whole | None = None
-    """Those of them that have none."""
+    """Measurable pods that have no samples."""
     partial: Sequence[str] = ()
-    """By workload, why the source could not answer in full, in its words; empty where it could."""
+    """Why the source's answer was partial, in its words, by workload; empty where it was complete."""
 
     @property
     def measured_share(self) -> Floats:
-        """The share of the pods that must have samples, and have some."""
+        """The share of the measurable pods that have samples."""
         if self.measurable is None or self.unmeasured is None:
             return np.ones(len(self.subjects))
         return 1.0 - self.unmeasured / np.maximum(self.measurable, 1)
 
     @property
     def week_samples(self) -> int:
-        """How many samples seven whole days have."""
+        """Number of samples in seven whole days."""
         return max(1, round(WEEK_SECONDS / self.interval_seconds))
 
     @property
     def expected_samples(self) -> int:
-        """How many samples seven days should have, for whoever judges how much is known."""
+        """Number of samples that a fully measured week has; the base of the coverage."""
         return max(self.week_samples, round(WEEK_SECONDS / INTERVAL_SECONDS_MAX))
 
     def __post_init__(self) -> None:
-        """Hold that every array has one row per workload."""
+        """Assert that every array has one row per workload."""
         count = len(self.subjects)
         for column in (
             self.kinds,
@@ -176,7 +175,7 @@ class Observation:
             assert len(texts) in {0, count}, "of all workloads, or of none"
 
     def rows(self, part: slice) -> "Observation":
-        """Return some of the workloads. Containers belong to the whole batch, and stay behind."""
+        """Return the observation of some workloads, without containers: those belong to the whole batch."""
         return Observation(
             subjects=self.subjects[part],
             kinds=self.kinds[part],
@@ -206,7 +205,7 @@ class Observation:
 
 
 class PredictionFacts(msgspec.Struct, frozen=True):
-    """Whether the coming week can be forecast, and how right that would have been."""
+    """Whether the next week is predictable, and the forecast's error in a backtest."""
 
     is_predictable: bool = msgspec.field(name="predictable", default=False)
     period_seconds: int | None = None
@@ -217,29 +216,29 @@ class PredictionFacts(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Statistics:
-    """All that the advice is made from, by workload: enough to decide again without the history."""
+    """All inputs of the advice, by workload: enough to decide again without the history."""
 
     pod_p99_cores: Floats
     lowest_median_cores: Floats
     highest_median_cores: Floats
     p95_cores: Floats
-    """Of the past week, and of the next one too where it is predictable."""
+    """Over the past week, and the next one too where it is predictable."""
     p95_past_cores: Floats
     peak_cores: Floats
     known_samples: Whole
     expected_samples: int
     predictions: Sequence[PredictionFacts]
     hourly_usage: HourlyUsages | None = None
-    """Usage and forecast for people's eyes, where somebody asked for it."""
+    """Usage and forecast for display; None where they were not requested."""
 
     @property
     def coverage(self) -> Floats:
-        """The share of a week's samples that is known."""
+        """The known share of a week's samples."""
         return np.minimum(self.known_samples / self.expected_samples, 1.0)
 
 
 Shared = dict[tuple[object, ...], Statistics]
-"""Statistics by all that they depend on; it holds for as long as their arrays are held."""
+"""Statistics by `share_key`; valid only while the arrays that the keys identify are alive."""
 P95, P99, PEAK = 0.95, 0.99, 1.0
 
 
@@ -252,10 +251,10 @@ def summarise(
 ) -> Statistics:
     """Return the statistics of a batch; without an algorithm nothing is forecast.
 
-    Usage by the hour only where asked for: its band costs as much as a part of the forecast.
+    Hourly usage is optional, since its upper bound takes time.
     """
     week, times = observation.week()
-    tops = percentiles(week, (P95, P99, PEAK)).astype(np.float64) + 0.0  # there is no usage of -0
+    tops = percentiles(week, (P95, P99, PEAK)).astype(np.float64) + 0.0  # -0.0 becomes 0.0
     hourly = hour_medians(week, hours_of_day(times, offsets(times, policy.time_zone)))
     lowest, highest = _bounds(hourly)
     pod_p99 = observation.pod_p99_cores
@@ -295,7 +294,7 @@ def summarise(
 def share_key(
     policy: RecommendationPolicy, observation: Observation, algorithm: Algorithm | None
 ) -> tuple[object, ...]:
-    """Return all that the statistics depend on; arrays are the same only where they are one object."""
+    """Return all that the statistics depend on; arrays are compared by identity."""
     arrays = (observation.history, observation.pod_p99_cores, observation.samples, observation.sample_times)
     replicas = observation.replicas if observation.pod_p99_cores is None else None
     same = (id(array) for array in (*arrays, replicas))
@@ -303,10 +302,10 @@ def share_key(
 
 
 def offsets(times: Floats, zone: str) -> Floats:
-    """Return local time minus UTC for each moment; the zone is asked once an hour, not once a sample."""
+    """Return local time minus UTC for each sample; the zone is queried once per hour of history."""
     if zone == "UTC" or not len(times):
         return np.zeros(len(times))
-    from datetime import UTC, datetime  # noqa: PLC0415 - only where somebody asks for a zone
+    from datetime import UTC, datetime  # noqa: PLC0415 - loaded only where a zone is set
 
     hours, place = np.unique(np.floor(times / (HOUR_SECONDS / 4)), return_inverse=True)
     moments = [datetime.fromtimestamp(hour * HOUR_SECONDS / 4, UTC) for hour in hours]
@@ -323,7 +322,7 @@ def _bounds(hourly: Floats) -> tuple[Floats, Floats]:
 
 
 def _with_future(week: Floats, future: Forecast) -> Floats:
-    """Pool the past with the coming week; the margin is for single moments, and left out here."""
+    """Return the past and the forecast week together; the margin is for single samples, and left out."""
     found = np.full(len(week), np.nan)
     rows = np.flatnonzero(future.is_predictable)
     if len(rows):
@@ -357,5 +356,5 @@ def _predictions(future: Forecast) -> list[PredictionFacts]:
 
 
 def _rounded(value: float) -> float | None:
-    """Return what JSON can hold, without the digits that single precision made up."""
+    """Return a number for JSON, rounded to the digits that single precision has."""
     return float(f"{value:.6g}") if np.isfinite(value) else None

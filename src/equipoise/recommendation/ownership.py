@@ -1,8 +1,8 @@
-"""Whose pod it is: of pods that live by their owner, of pods that are gone by what made their names.
+"""The workload of each pod: from the owner references of live pods, and from the names of past ones.
 
-A ReplicaSet's pod is called after it, cut to what a name may have, with five letters more; a Deployment's
-ReplicaSet is called after it, with a hash; a StatefulSet's pods are counted. Where two workloads may be
-meant, or none, it is nobody's.
+The history has pods that no longer exist, of which only the name is left. A ReplicaSet's pod has its name,
+cut to the length limit, and five random letters; a Deployment's ReplicaSet has its name and a hash; a
+StatefulSet's pod has its name and an ordinal. A name that fits several workloads, or none, has no owner.
 """
 
 import re
@@ -17,11 +17,11 @@ from equipoise.ports import FailedTurn
 
 T = TypeVar("T")
 STEM_MAX = 58
-"""A generated name has 63 letters at most, of which the last five are drawn."""
+"""Longest prefix of a generated name: 63 characters, of which the last five are random."""
 DRAWN = 5
 NAME_MAX = STEM_MAX + DRAWN
 LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
-"""Kubernetes draws from these, so that no word comes of it."""
+"""The alphabet of Kubernetes' random suffixes; it has no vowels, so that no words result."""
 OF_DEPLOYMENT = re.compile(rf"(?P<name>.+)-{LETTERS}{{1,10}}-{LETTERS}{{5}}")
 OF_REPLICA_SET = re.compile(rf"(?P<name>.+)-{LETTERS}{{5}}")
 OF_STATEFUL_SET = re.compile(r"(?P<name>.+)-(0|[1-9][0-9]*)")
@@ -29,19 +29,19 @@ PATTERNS = {"Deployment": OF_DEPLOYMENT, "ReplicaSet": OF_REPLICA_SET, "Stateful
 
 
 class PodOwnership:
-    """The pods of a cluster, those of its past included, by workload."""
+    """The workload of each current and past pod of a cluster."""
 
     def __init__(
         self, workloads: Iterable[Workload], pods: Iterable[Pod], isolation: Isolation | None = None
     ) -> None:
         self._isolation = isolation or Isolation()
         self.failed: dict[str, FailedTurn] = {}
-        """Namespaces of pods whose owner an error hides."""
+        """Errors by namespace; pods of these namespaces have no known owner."""
         self._workloads = {workload.ref: workload for workload in workloads}
         self._by_uid: dict[str, WorkloadRef | None] = {
             workload.uid: workload.ref for workload in self._workloads.values()
         }
-        """Of ReplicaSets too, once a pod told of them."""
+        """Workloads by the UID of an owner; ReplicaSets are added with the first of their pods."""
         self._deployments: dict[str, list[Workload]] = defaultdict(list)
         for workload in self._workloads.values():
             if workload.ref.kind == "Deployment":
@@ -49,12 +49,12 @@ class PodOwnership:
         self._living: dict[tuple[str, str], WorkloadRef | None] = {}
         self._stems: dict[tuple[str, str], WorkloadRef | None] = {}
         self.pods: dict[WorkloadRef, list[Pod]] = defaultdict(list)
-        """Those that live."""
+        """The live pods of each workload."""
         for pod in pods:
             self._attempt(pod.namespace, partial(self._add, pod))
 
     def _attempt(self, namespace: str, work: Callable[[], T]) -> T | None:
-        """Return the result; where the work fails, no pod of the namespace has a known owner."""
+        """Return the result of the work; None where it fails, now or earlier, in this namespace."""
         if namespace in self.failed:
             return None
         found = self._isolation.attempt(f"namespace {namespace}", work)
@@ -85,7 +85,7 @@ class PodOwnership:
         return others[0] if len(others) == 1 else None
 
     def of(self, namespace: str, pod: str) -> WorkloadRef | None:
-        """Return the workload of a pod that lives or did."""
+        """Return the workload of a current or past pod, or None."""
         return self._attempt(namespace, lambda: self._of(namespace, pod))
 
     def _of(self, namespace: str, pod: str) -> WorkloadRef | None:
@@ -101,7 +101,7 @@ class PodOwnership:
         return meant[0] if len(meant) == 1 else None
 
     def guessed(self, namespaces: Sequence[str], pods: Sequence[str]) -> set[str]:
-        """Return the namespaces of pods that are gone with their whole ReplicaSet: only names are left."""
+        """Return the namespaces of past pods whose ReplicaSet is deleted too, so that only names are left."""
         return {
             namespace
             for namespace, pod in zip(namespaces, pods, strict=True)
@@ -111,7 +111,7 @@ class PodOwnership:
         }
 
     def learn(self, owners: Mapping[tuple[str, str], tuple[str, str]]) -> None:
-        """Record the owners of ReplicaSets; one whose owner is not listed has none, whatever its name."""
+        """Record the owners of ReplicaSets; one whose owner is not listed has none, even if its name fits."""
         for (namespace, replica_set), (kind, name) in owners.items():
             is_listed = kind == "Deployment" and _ref(kind, namespace, name) in self._workloads
             ref = _ref(kind, namespace, name) if is_listed else None

@@ -61,19 +61,19 @@ STATUS_ONLY = ConditionValue(
     "the chart gives with recommendation.annotate.",
 )
 APPLIED_ONLY = "AppliedOnly"
-"""There is an HPA, and no annotation."""
+"""Reason of the condition where the HPA was applied and the annotation was not."""
 CARRIED = frozenset({"Annotated", "Applied"})
 """Reasons with which the workload has the annotation."""
 BY_SETTING = frozenset({PREVIEWED.reason, STATUS_ONLY.reason})
-"""What a setting of the operator keeps from being done, which is no failure."""
+"""Reasons that follow from a setting of the operator, and are no failures."""
 
 CHANGING = frozenset({ApplyResult.CREATED.value, ApplyResult.CHANGED.value, UNKNOWN})
-"""Outcomes after which something is different, or may be."""
+"""Outcomes after which the cluster has changed, or may have."""
 
 
 @dataclass(slots=True)
 class Publisher:
-    """Writes the advice of one Analytics, for as long as we lead."""
+    """Writes the advice of one Analytics while this replica leads."""
 
     objects: Analyses
     applier: Applier
@@ -92,16 +92,16 @@ class Publisher:
     outcomes: list[Outcome] = field(default_factory=list)
     created: list[PolicyObject] = field(default_factory=list)
     is_answered: bool = False
-    """Whether all was written, the status of the Analytics included."""
+    """Whether everything was written, including the status of the Analytics."""
     failed: list[FailedTurn] = field(default_factory=list)
-    """What an error kept from single workloads."""
+    """The errors of single workloads."""
     _applied: list[Outcome] = field(default_factory=list)
-    """The outcome of the current workload's HPA, as far as it is known."""
+    """The outcome of the current workload's HPA, recorded even where a later write fails."""
 
     def publish(
         self, selected: Selected, existing: Sequence[PolicyObject], advised: Sequence[Advised]
     ) -> list[str]:
-        """Write all advice, then the status of the Analytics; return what went wrong and is tried again."""
+        """Write all advice, then the status of the Analytics; return the errors, which are retried."""
         analytics = selected.analytics
         by_target, duplicates = _by_target(existing)
         assert {one.ref for one in advised} <= {each.ref for each in selected.workloads}, "advice for others"
@@ -129,7 +129,7 @@ class Publisher:
                 self.objects.write_status(analytics, answered_status(analytics, missions, self.at))
                 self.is_answered = True
         except (StoreConflict, Lost):
-            return []  # the leader retries
+            return []  # the new leader retries
         except WorldFailed as error:
             unanswered.append(str(error))
         name = f"{analytics.ref.namespace}/{analytics.ref.name}"
@@ -138,7 +138,7 @@ class Publisher:
     def _attempt(
         self, selected: Selected, workload: Workload, before: PolicyObject | None, one: Advised
     ) -> PolicyObject | FailedTurn:
-        """Return the Recommendation of one workload; an error ends its turn, which keeps what was sent."""
+        """Return the Recommendation of one workload; an error is recorded with the outcomes so far."""
         self._applied.clear()
         written = self.isolation.turn(
             one.ref.subject,
@@ -163,7 +163,7 @@ class Publisher:
     def _publish_one(
         self, selected: Selected, workload: Workload, before: PolicyObject | None, one: Advised
     ) -> PolicyObject:
-        """Make or bring up to date one Recommendation, adopt its advice, and write it all down."""
+        """Create or update one Recommendation, adopt its advice, and record the decision."""
         self._check_leadership()
         spec = selected.spec
         recommendation = before or self._make(selected, workload)
@@ -183,7 +183,7 @@ class Publisher:
         return recommendation
 
     def _record(self, selected: Selected, one: Advised, adopted: Adopted) -> None:
-        """Record what was decided and done; what was right already or left to its owner is no outcome."""
+        """Record the decision, with its outcome where that changed anything."""
         done = _done(adopted)
         asker = selected.analytics.ref.name
         decision = named_for(adopted.decision, asker)
@@ -215,7 +215,7 @@ class Publisher:
         value: str,
         adoption: AdoptionType,
     ) -> tuple[ConditionValue | None, Adopted]:
-        """Annotate the workload and apply its HPA, as far as asked; return what became of it, if anything."""
+        """Annotate the workload and apply its HPA as the adoption type says; return the condition, if any."""
         if adoption is AdoptionType.STATUS or not value:
             return None, Adopted(one.decision)
         annotated = self._annotate(recommendation, workload, one, value)
@@ -252,7 +252,7 @@ class Publisher:
         *,
         is_retry: bool = False,
     ) -> ConditionValue:
-        """Annotate the workload, unless the advice is there, another's is, or its namespace is paused."""
+        """Annotate the workload, unless it has this advice or an older Analytics', or is paused."""
         older = self.precedence.annotates_before(recommendation)
         if older is not None:
             return _left_to(older, "annotation")
@@ -291,7 +291,7 @@ class Publisher:
     def _report_changes(
         self, before: PolicyObject, workload: Workload, decision: Decision, adopted: ConditionValue | None
     ) -> None:
-        """Record an event when the reason changed, or when the advice can be adopted no more."""
+        """Record an event when the reason changed, or when adoption began to fail."""
         ready, old = ready_of(decision), condition_of(before.status, READY)
         if old and old.get("reason") != ready.reason:
             reason = decision.reason
@@ -309,7 +309,7 @@ def request_of(spec: AnalyticsSpec) -> AdviceRequest:
 
 
 def _done(adopted: Adopted) -> tuple[Outcome, ...]:
-    """Return the outcome, where something is different after it, or may be."""
+    """Return the outcome, where the cluster has changed after it, or may have."""
     outcome = adopted.outcome
     return () if outcome is None or outcome.result not in CHANGING else (outcome,)
 
@@ -317,7 +317,7 @@ def _done(adopted: Adopted) -> tuple[Outcome, ...]:
 def _by_target(
     recommendations: Sequence[PolicyObject],
 ) -> tuple[dict[WorkloadRef, PolicyObject], list[PolicyObject]]:
-    """Return the oldest Recommendation of each workload, and the others of the same workload."""
+    """Return the oldest Recommendation of each workload, and the duplicates."""
     found: dict[WorkloadRef, PolicyObject] = {}
     duplicates = []
     for one in sorted(recommendations, key=lambda each: (each.created_at, each.ref.name)):
@@ -330,7 +330,7 @@ def _by_target(
 
 
 def _left_to(older: PolicyObject, what: str) -> ConditionValue:
-    """Return that another Analytics' advice is followed."""
+    """Return the condition that an older Analytics takes precedence."""
     return ConditionValue(
         False,
         OLDER,
@@ -339,7 +339,7 @@ def _left_to(older: PolicyObject, what: str) -> ConditionValue:
 
 
 def _applied(name: str, annotated: ConditionValue) -> ConditionValue:
-    """Return that there is an HPA; an annotation that failed comes first."""
+    """Return the condition of an applied HPA; a failed annotation takes precedence."""
     done = f"HorizontalPodAutoscaler {name} is as advised"
     if annotated.is_true:
         return ConditionValue(True, "Applied", done)

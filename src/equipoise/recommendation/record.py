@@ -1,4 +1,4 @@
-"""Advice as a record: not the week behind it, but the few numbers that decided. Replay starts there."""
+"""Records of advice: not the week of samples, but the few numbers that decided; replay uses these."""
 
 import math
 from collections.abc import Sequence
@@ -30,11 +30,11 @@ from equipoise.stats.predict import Algorithm
 
 BALANCER = "recommendation"
 FOR = " for "
-"""Between the workload and the Analytics that asks, in the subject of a decision."""
+"""Separates the workload from its Analytics in the subject of a decision."""
 
 
 class ContainerFacts(msgspec.Struct, frozen=True):
-    """What a container used in the week; None where that is unknown."""
+    """A container's usage in the week; None where it is unknown."""
 
     name: str
     cpu_p99_cores: float | None
@@ -42,7 +42,7 @@ class ContainerFacts(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """All that decided for one workload; None where something is unknown."""
+    """The inputs of one workload's decision; None where one is unknown."""
 
     subject: str
     kind: str
@@ -64,18 +64,18 @@ class Facts(msgspec.Struct, frozen=True):
     behavior: dict[str, Any] | None = None
     containers: list[ContainerFacts] = []
     hourly_usage: HourlyUsage | None = msgspec.field(name="picture", default=None)
-    """For people's eyes, where there is advice: nothing is decided from it."""
+    """For display, where there is advice; nothing is decided from it."""
     measurable: int = 0
-    """Pods that must have samples."""
+    """Pods that have been ready long enough to have samples."""
     unmeasured: int = 0
-    """Those of them that have none."""
+    """Measurable pods that have no samples."""
     partial: str = ""
-    """Why the source could not answer in full."""
+    """Why the source's answer was partial."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdviceRequest:
-    """How advice is asked for: settings, type, and what forecasts."""
+    """A request for advice: its settings, its type, and the algorithm of the forecast."""
 
     policy: RecommendationPolicy
     about: AdviceType = AdviceType.HPA
@@ -83,7 +83,7 @@ class AdviceRequest:
 
 
 class Examined(NamedTuple):
-    """What was decided for one workload, and what decided."""
+    """The decision for one workload, and the facts that it follows from."""
 
     decision: Decision
     details: AdviceDetails
@@ -91,13 +91,13 @@ class Examined(NamedTuple):
 
 
 Batch = Sequence[tuple[AdviceRequest, Observation, Sequence[int]]]
-"""Requests about many workloads at once, and how many pods of each are unknown."""
+"""Requests with their observations, and the number of unknown pods of each workload."""
 
 
 def examine_all(batch: Batch) -> list[list[Examined]]:
-    """Decide, and keep what decided. Pure, and light on the way back: it may be done in another process.
+    """Decide for a batch, and return the facts of each decision. Pure; can run in a worker process.
 
-    Requests about the same histories share their statistics.
+    The result is small to pickle. Requests about the same histories share their statistics.
     """
     shared: Shared = {}
     return [examine(request, observation, unknown, shared) for request, observation, unknown in batch]
@@ -177,7 +177,7 @@ def _number(value: float | None) -> float:
 
 
 def named_for(decision: Decision, asker: str) -> Decision:
-    """Return the decision with the Analytics in its subject: several may ask about one workload."""
+    """Return the decision with the Analytics in its subject: a workload may be selected by several."""
     return msgspec.structs.replace(decision, subject=f"{decision.subject}{FOR}{asker}") if asker else decision
 
 
@@ -191,7 +191,7 @@ def record(
     asker: str = "",
     outcomes: tuple[Outcome, ...] = (),
 ) -> Record:
-    """Return what decided, and what came of it; the decision's subject names the asker already."""
+    """Return the record of a decision whose subject names the asker already."""
     is_applied = bool(decision.actions or decision.held)
     asked = _asked(request.policy, request.about, asker, is_applied=is_applied)
     return recording.record(BALANCER, asked, facts, {}, decision, at, record_id, outcomes)
@@ -206,7 +206,7 @@ def _asked(
 
 
 def redecide(recorded: Record) -> Decision:
-    """Decide again from what is recorded; what guards held is in the record too."""
+    """Decide again from a record; the actions that guards held are taken from it, too."""
     policy = RecommendationPolicy.model_validate(recorded.policy.get("settings", {}))
     about = AdviceType(recorded.policy.get("type", ""))
     facts = msgspec.convert(recorded.observation, Facts)

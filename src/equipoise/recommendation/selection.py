@@ -1,8 +1,8 @@
-"""Which workloads get advice, when, and which Analytics comes first.
+"""Which workloads get advice, when, and which Analytics takes precedence.
 
 An Analytics selects workloads in its own namespace; a command names them, or takes all. Where several
-Analytics ask for the same workload, the oldest has it, whatever it advises: a workload has one annotation for
-each type of advice, and one HPA, and Analytics that differ would change them in turns, for ever.
+Analytics select the same workload, the oldest takes precedence: a workload has one annotation for each type
+of advice, and one HPA, and Analytics with different settings would overwrite them again and again.
 """
 
 import re
@@ -25,15 +25,15 @@ ADOPTED, READY = "Adopted", "Ready"
 LABELS = f"{GROUP}/analytics-"
 INCOMPLETE = "MetricsIncomplete"
 PASSING = frozenset({"NoPods", "TooFewAvailablePods", "NoSamples", INCOMPLETE})
-"""What keeps a workload from getting advice while it starts, and passes by itself."""
+"""Reasons without advice that hold while a workload starts, and end without intervention."""
 SETTLING_SECONDS = 900.0
-"""For so long after an Analytics was made, what passes by itself is retried, Once or not:"""
+"""For how long after an Analytics was created `PASSING` reasons are retried, even with `Once`."""
 SETTLING_STEP_SECONDS = 10.0
-"""every so many seconds."""
+"""Interval of these retries."""
 
 
 class ConditionValue(NamedTuple):
-    """What a condition says."""
+    """The status, reason and message of a condition."""
 
     is_true: bool
     reason: str
@@ -41,7 +41,7 @@ class ConditionValue(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """An Analytics that can be followed, and its workloads."""
+    """A valid Analytics and its workloads."""
 
     analytics: PolicyObject
     spec: AnalyticsSpec
@@ -49,7 +49,7 @@ class Selected(NamedTuple):
 
 
 def select(analytics: PolicyObject, in_namespace: Sequence[Workload]) -> Selected | ConditionValue:
-    """Return the workloads of an Analytics, or by path why there are none; then nothing is changed."""
+    """Return the workloads of an Analytics, or the condition why there are none."""
     spec = parse_policy(analytics, AnalyticsSpec.model_validate)
     if isinstance(spec, RejectedPolicy):
         return ConditionValue(False, spec.code, spec.sentence)
@@ -90,8 +90,7 @@ def is_due(
 ) -> bool:
     """Return whether an Analytics is due: new, changed, failed, period over, settling, or to be adopted.
 
-    `is_retried` returns for a Recommendation, and the reason for which its advice was not adopted, whether
-    that has passed.
+    `is_retried` takes a Recommendation and the reason that prevented adoption, and returns whether to retry.
     """
     status = selected.analytics.status
     if status.get("observedGeneration") != selected.analytics.generation:
@@ -107,7 +106,7 @@ def is_due(
         reason in {INCOMPLETE, Code.INTERNAL_ERROR.value} or (is_settling and reason in PASSING)
         for reason in reasons
     ):
-        return True  # what is missing now may be there later, Once or not
+        return True  # missing workloads may be created later, even with `Once`
     return any(_wants_adoption(one, is_retried) for one in recommendations)
 
 
@@ -123,23 +122,23 @@ def _moment(text: object) -> float | None:
     try:
         return parse_moment(text) if text else None
     except DECODE_ERRORS:
-        return None  # unreadable, so the Analytics is due and it is written anew
+        return None  # unreadable: the Analytics is due, and the time is written again
 
 
 SHORT_NAMES = {"Deployment": "deploy", "StatefulSet": "sts", "ReplicaSet": "rs"}
-"""How kubectl's users write the kinds."""
+"""kubectl's short names of the kinds."""
 EXPECTED = "expected NAME, KIND/NAME or NAMESPACE/NAME, such as web or deploy/web"
 
 
 def check_names(names: Collection[str]) -> None:
-    """Refuse what cannot name a workload, before anything is asked."""
+    """Raise BadInput for what cannot name a workload, before any request is sent."""
     for name in names:
         if not re.fullmatch(r"([^/\s]+/)?[^/\s]+", name):
             raise BadInput(f"workload {name!r}: {EXPECTED}")
 
 
 def choose(listed: Sequence[Workload], namespace: str | None, names: Collection[str]) -> list[Workload]:
-    """Return the named workloads, or all; in the order of their names."""
+    """Return the named workloads, or all, sorted by name."""
     chosen = {workload.ref: workload for workload in ([] if names else listed)}
     for name in names:
         found = [workload for workload in listed if _is_named(workload.ref, name)]
@@ -151,7 +150,7 @@ def choose(listed: Sequence[Workload], namespace: str | None, names: Collection[
 
 
 def without_kind(text: str, kind: str | None, namespaces: Collection[str] = ()) -> str:
-    """Return `web` for `deploy/web` where all are of this kind (None: of any); another kind is refused."""
+    """Return `web` for `deploy/web` where all are of this kind (None means any); refuse other kinds."""
     before, _, name = text.rpartition("/")
     if not name:
         raise BadInput(f"workload {text!r}: {EXPECTED}")
@@ -168,7 +167,7 @@ def without_kind(text: str, kind: str | None, namespaces: Collection[str] = ()) 
 
 
 def _elsewhere(namespace: str | None, text: str) -> str:
-    """Return where to look for a workload whose name may begin with another namespace."""
+    """Return a hint for a name that may begin with another namespace."""
     before = text.rpartition("/")[0]
     if namespace in {None, before} or not before or any(_is_kind(before, kind) for kind in SHORT_NAMES):
         return ""
@@ -176,7 +175,7 @@ def _elsewhere(namespace: str | None, text: str) -> str:
 
 
 def _is_named(ref: WorkloadRef, text: str) -> bool:
-    """Return whether `web`, `deployment/web`, `deploy/web`, `deployments.apps/web` or `shop/web` fits."""
+    """Return whether the text names the workload: `web`, `deploy/web`, `deployments.apps/web`, `shop/web`."""
     before, _, name = text.rpartition("/")
     if ref.name != name:
         return False
@@ -184,7 +183,7 @@ def _is_named(ref: WorkloadRef, text: str) -> bool:
 
 
 def _is_kind(word: str, kind: str) -> bool:
-    """Return whether `deploy`, `Deployment` or `deployments.apps` means this kind."""
+    """Return whether a word such as `deploy`, `Deployment` or `deployments.apps` names this kind."""
     return word.partition(".")[0].lower() in {kind.lower(), f"{kind.lower()}s", SHORT_NAMES.get(kind)}
 
 
@@ -192,7 +191,7 @@ OLDER = "OlderAnalytics"
 
 
 class AnalyticsSelection(NamedTuple):
-    """An Analytics, what it selects or why nothing, and the Recommendations that it has."""
+    """An Analytics, its workloads or why it has none, and its Recommendations."""
 
     analytics: PolicyObject
     found: Selected | ConditionValue
@@ -200,22 +199,22 @@ class AnalyticsSelection(NamedTuple):
 
 
 class Precedence(NamedTuple):
-    """Which Analytics comes first: for the annotations of one type, and for the HPA, of each workload."""
+    """The Analytics that takes precedence for each workload: by type of annotation, and for the HPA."""
 
     annotating: Mapping[tuple[WorkloadRef, str], PolicyObject]
     applying: Mapping[WorkloadRef, PolicyObject]
 
     def annotates_before(self, recommendation: PolicyObject) -> PolicyObject | None:
-        """Return the older Analytics whose advice the workload carries."""
+        """Return the older Analytics whose advice the workload is annotated with."""
         key = (target_of(recommendation), str(recommendation.spec.get("type")))
         return _other(self.annotating.get(key), recommendation)
 
     def applies_before(self, recommendation: PolicyObject) -> PolicyObject | None:
-        """Return the older Analytics that the workload's HPA is for."""
+        """Return the older Analytics whose advice is applied as the workload's HPA."""
         return _other(self.applying.get(target_of(recommendation)), recommendation)
 
     def is_first(self, recommendation: PolicyObject) -> bool:
-        """Return whether no older Analytics asks for what is to become of this advice."""
+        """Return whether no older Analytics takes precedence where this advice is to be adopted."""
         is_hpa = recommendation.spec.get("type") == AdviceType.HPA.value
         if is_hpa and adoption_of(recommendation) is AdoptionType.AUTO:
             return self.applies_before(recommendation) is None
@@ -223,7 +222,7 @@ class Precedence(NamedTuple):
 
 
 def precedence(selections: Iterable[AnalyticsSelection], isolation: Isolation | None = None) -> Precedence:
-    """Return which Analytics comes first: by age, then by name."""
+    """Return which Analytics takes precedence: by age, then by name."""
     isolation = isolation or Isolation()
     annotating: dict[tuple[WorkloadRef, str], PolicyObject] = {}
     applying: dict[WorkloadRef, PolicyObject] = {}
@@ -238,7 +237,7 @@ def precedence(selections: Iterable[AnalyticsSelection], isolation: Isolation | 
 
 
 def _adoptions(selection: AnalyticsSelection) -> list[tuple[WorkloadRef, str, AdoptionType]]:
-    """Return what is to become of its advice; while a selector fails, of the advice that it has."""
+    """Return the adoption of each of its workloads; while its selection fails, of its Recommendations."""
     existing = {target_of(one): one for one in selection.recommendations}
     if isinstance(selection.found, ConditionValue):
         return [(ref, str(one.spec.get("type")), adoption_of(one)) for ref, one in existing.items()]
@@ -264,7 +263,7 @@ def target_of(recommendation: PolicyObject) -> WorkloadRef:
 
 
 def adoption_of(recommendation: PolicyObject) -> AdoptionType:
-    """Return what is to become of advice, by its spec."""
+    """Return the adoption type in the spec of a Recommendation."""
     try:
         return AdoptionType(str(recommendation.spec.get("adoptionType")))
     except ValueError:

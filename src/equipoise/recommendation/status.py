@@ -1,8 +1,8 @@
 """The statuses of Analytics and Recommendations in the seed's words, and the backoff of failed Analytics.
 
-Every try reads a week of usage, so an Analytics that could not be answered waits ever longer. This is kept in
-this process only: a new leader begins with a try of its own. Where the history could not be read, nobody has
-to wait any longer once it could be.
+Every attempt reads a week of usage, so an Analytics that failed backs off exponentially. The backoff is state
+of this process only: a new leader retries at once. Failures to read the history end their backoff as soon as
+the history can be read again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -35,7 +35,7 @@ RECOMMENDATION_READY = ConditionValue(True, "RecommendationReady", "Recommendati
 
 
 def advice_text(subject: str, details: AdviceDetails, interval_seconds: float) -> str:
-    """Return the advice as the seed prints it, in YAML; nothing where there is none."""
+    """Return the advice as the seed prints it, in YAML; empty where there is none."""
     if details.containers is not None:
         containers = [{"containerName": each.name, "target": each.requests} for each in details.containers]
         return dump({"resourceRequest": {"containers": containers}}, sort_keys=True)
@@ -47,7 +47,7 @@ def advice_text(subject: str, details: AdviceDetails, interval_seconds: float) -
 
 
 def target_ref(ref: WorkloadRef) -> dict[str, str]:
-    """Return a workload as the core API refers to it."""
+    """Return a workload as an ObjectReference."""
     return {
         "apiVersion": ref.api_version,
         "kind": ref.kind,
@@ -96,7 +96,7 @@ def new_recommendation(
 
 
 def ready_of(decision: Decision) -> ConditionValue:
-    """Return whether there is advice, or which check failed, with both numbers."""
+    """Return the condition Ready: true where there is advice, else the decision's reason."""
     if decision.reason.code is Code.RECOMMEND:
         return RECOMMENDATION_READY
     return ConditionValue(False, decision.reason.code.value, decision.reason.sentence)
@@ -110,9 +110,9 @@ def next_recommendation(
     adopted: ConditionValue | None,
     at: float,
 ) -> dict[str, Any] | None:
-    """Return the new status of a Recommendation, or None when the old one still says the same.
+    """Return the new status of a Recommendation, or None where the old one is still current.
 
-    Numbers that merely moved are no news: the advice, its reason and what became of it are.
+    It changes with the advice, its reason and its adoption, not with every number in a message.
     """
     old, now = before.status, timestamp(at)
     ready, confidence = ready_of(decision), details.confidence
@@ -171,9 +171,9 @@ def answered_status(
 def rejected_status(
     analytics: PolicyObject, value: ConditionValue, at: float, *, is_steady: bool
 ) -> dict[str, Any] | None:
-    """Return the status of an Analytics that cannot be followed now, or None when it says so already.
+    """Return the status of an Analytics that is rejected for now, or None where it is current.
 
-    A message that is not steady, such as an error with a duration in it, is no news by itself.
+    A message that is not steady, such as an error with a duration in it, makes no new status by itself.
     """
     assert not value.is_true, "what is rejected is not ready"
     fields = ("status", "reason", "message") if is_steady else ("status", "reason")
@@ -203,14 +203,14 @@ LONGEST_SECONDS = 600.0
 
 class _FailedTry(NamedTuple):
     generation: int
-    """Of the spec that failed; a changed one does not wait."""
+    """Generation of the spec that failed; a changed spec does not wait."""
     warnings: Sequence[str]
     history_error: str
-    """Why the history could not be read; empty where it was something else."""
+    """Why the history could not be read; empty where something else failed."""
 
 
 class AnalyticsBackoff:
-    """Which Analytics failed, how often in a row, and until when they wait."""
+    """The backoff of each Analytics that failed: its consecutive failures and its next attempt."""
 
     def __init__(self, first_seconds: float) -> None:
         self._backoff: KeyedBackoff[str, _FailedTry] = KeyedBackoff(
@@ -218,21 +218,21 @@ class AnalyticsBackoff:
         )
 
     def is_backing_off(self, analytics: PolicyObject, at: float) -> bool:
-        """Return whether it is too early for the next try; half a first wait does not matter."""
+        """Return whether it is too early for the next attempt, within half of the first wait."""
         failure = self._failure(analytics)
         return failure is not None and at < failure.until - self._backoff.first_seconds / 2
 
     def has_failed(self, analytics: PolicyObject) -> bool:
-        """Return whether the last try failed, so that there is another, whatever the status says."""
+        """Return whether the last attempt failed, so that the Analytics is due regardless of its status."""
         return self._failure(analytics) is not None
 
     def warnings(self, analytics: PolicyObject) -> Sequence[str]:
-        """Return what went wrong at the last try: it stands until the next."""
+        """Return the warnings of the last attempt, which are valid until the next."""
         failure = self._failure(analytics)
         return () if failure is None else failure.last.warnings
 
     def history_error(self, analytics: PolicyObject) -> str:
-        """Return why the last try could not read the history, and when the next is."""
+        """Return why the last attempt could not read the history, and when the next one is."""
         failure = self._failure(analytics)
         if failure is None or not failure.last.history_error:
             return ""
@@ -241,7 +241,7 @@ class AnalyticsBackoff:
     def fail(
         self, analytics: PolicyObject, at: float, warnings: Sequence[str] = (), history_error: str = ""
     ) -> None:
-        """Wait twice as long as before, up to a bound."""
+        """Double the wait, up to a bound."""
         if self._failure(analytics) is None:
             self.succeed(analytics)
         self._backoff.fail(analytics.ref.uid, at, _FailedTry(analytics.generation, warnings, history_error))
@@ -250,7 +250,7 @@ class AnalyticsBackoff:
         self._backoff.forget(analytics.ref.uid)
 
     def history_read(self) -> None:
-        """Let those retry whose last try could not read the history: it was read now."""
+        """End the backoff of those that could not read the history, since it was read now."""
         self._backoff.keep([uid for uid, failure in self._backoff.items() if not failure.last.history_error])
 
     def keep(self, uids: Collection[str]) -> None:

@@ -1,15 +1,16 @@
-"""Histories of containers, reduced to what advice needs of each workload.
+"""Histories of containers, reduced to the usage of each workload.
 
-A container lives from its first sample to its last; one of a pod that runs now lives from when that was made,
-and until now. While one that lives has no sample, its pod is unknown, and so is the total.
+A missing sample may mean that a container did not exist or that it was not measured. A container counts as
+alive from its first sample to its last; one of a running pod, from the pod's creation until now. While a live
+container has no sample, the usage of its pod is unknown, and so is the workload's.
 
-A StatefulSet is scaled at its upper end, and its pods come back under the same names. So pods that were
-missing together from some ordinal upward, and for long, while one below them was seen, had been scaled away,
-and did not live. Missing in any other way they were there and not measured: a lower one alone (its node was
-lost), all of them (the metrics source was down), or the upper end for a moment (an update begins there).
+A StatefulSet is scaled at its highest ordinals, and its pods return under the same names. So pods that are
+missing together from some ordinal upward, for long, while a lower one has samples, were scaled down and not
+alive. All other pods without samples were alive and not measured: a lower one alone (its node was lost), all
+of them (the metrics source was down), or the highest for a short time (a rolling update begins there).
 
-Containers are added up to pods and pods to workloads: the first rows of all groups at once, then the second
-ones, and so on, which is several times as quick as `reduceat`, which goes column by column.
+Containers are summed into pods and pods into workloads: first rows of all groups at once, then second rows,
+and so on, several times as fast as `reduceat`, which goes column by column.
 """
 
 import math
@@ -28,7 +29,7 @@ from equipoise.stats.ranks import Claims, Floats, Whole, pooled_percentiles
 
 
 def sum_groups(table: Floats, is_alive: Claims, counts: Whole) -> Floats:
-    """Add the rows of each group up; unknown where one that was there has no sample. No group is empty."""
+    """Return the sum of each group's rows; NaN where a live row has no sample. No group is empty."""
     assert counts.sum() == len(table) == len(is_alive), "every row belongs to a group"
     shape = (len(counts), table.shape[1])
     added, has_any, has_hole = np.zeros(shape), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
@@ -45,7 +46,7 @@ def sum_groups(table: Floats, is_alive: Claims, counts: Whole) -> Floats:
 
 
 def any_alive(is_alive: Claims, counts: Whole) -> Claims:
-    """Return when any row of each group was there."""
+    """Return when any row of each group was alive."""
     found = np.zeros((len(counts), is_alive.shape[1]), np.bool_)
     for groups, rows in _group_rows(counts):
         found[groups] |= is_alive[rows]
@@ -53,25 +54,25 @@ def any_alive(is_alive: Claims, counts: Whole) -> Claims:
 
 
 def _group_rows(counts: Whole) -> Iterator[tuple[Whole | slice, Whole]]:
-    """Yield the groups that have one more row, and that row; a group has so many of the rows, in order."""
+    """Yield the groups that have an n-th row, and these rows, for each n; `counts` are the rows per group."""
     first = np.cumsum(counts) - counts
     for place in range(int(counts.max(initial=0))):
         groups = np.flatnonzero(counts > place)
-        # All of them need no picking, which costs twice what the adding does.
+        # A slice for all groups: an index would cost twice as much as the sum.
         yield slice(None) if len(groups) == len(counts) else groups, first[groups] + place
 
 
 AWAY_SECONDS_MIN = 900.0
-"""From the first missing sample to the last: an update of one pod takes less."""
+"""Shortest absence of pods that were scaled down; an update of one pod takes less."""
 
 
 def alive_mask(
     first: Whole, last: Whole, is_seen: Claims, sets: Iterable[Sequence[Whole]], interval_seconds: float
 ) -> Claims:
-    """Return when each row was there, from its first to its last column; not while it was scaled away.
+    """Return when each row was alive: from its first to its last column, except while scaled down.
 
-    `is_seen` tells where something says that a row was there, whether measured or not. Each of `sets` is a
-    StatefulSet: of each of its pods, by ordinal, the rows.
+    `is_seen` marks columns with evidence of a row, measured or not. Each of `sets` is a StatefulSet: the
+    rows of each of its pods, by ordinal.
     """
     columns = np.arange(is_seen.shape[1])
     is_alive = np.asarray((columns >= first[:, None]) & (columns <= last[:, None]))
@@ -86,16 +87,16 @@ def alive_mask(
 
 
 def by_ordinal(pods: Sequence[str]) -> list[int]:
-    """Return the places of a StatefulSet's pods by ordinal; none where there are not two, or names differ."""
+    """Return the indices of a StatefulSet's pods by ordinal; empty for fewer than two, or other names."""
     counted = [match for pod in pods if (match := OF_STATEFUL_SET.fullmatch(pod)) is not None]
     if len(counted) < max(2, len(pods)) or len({match["name"] for match in counted}) > 1:
         return []
-    ordinals = [match[2] for match in counted]  # digits of any length, without a leading 0
+    ordinals = [match[2] for match in counted]  # of any length, without leading zeros
     return sorted(range(len(pods)), key=lambda place: (len(ordinals[place]), ordinals[place]))
 
 
 def scaled_away(are_seen: Claims, least: int) -> Claims:
-    """Return when pods, by ordinal, were missing with all above for so long, and one below was seen."""
+    """Return when pods, by ordinal, were missing with all above for `least` columns, but not all below."""
     is_missing = np.empty_like(are_seen)
     is_upward_seen = np.zeros(are_seen.shape[1], np.bool_)
     for pod in reversed(range(len(are_seen))):
@@ -121,11 +122,11 @@ def _long_runs(claims: Claims, least: int) -> Claims:
 
 P99 = 0.99
 BATCH = 256
-"""So many workloads at once, as long as their rows are not too many."""
+"""Most workloads per batch."""
 BATCH_ROWS = 48
-"""A week of minutes has less than 4 MiB of them, which the processor's cache holds while they are reduced.
+"""Most rows per batch: less than 4 MiB for a week of minutes, which the processor's cache holds.
 
-From 4 MiB on, memory comes fresh on large pages, and is cold.
+From 4 MiB on, the allocator takes new large pages, which are not in the cache.
 """
 
 
@@ -140,19 +141,19 @@ class ContainerRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Usage:
-    """What the workloads of a batch used, and their pods and containers."""
+    """The usage of a batch of workloads, with their pods and containers."""
 
     cores: Floats
-    """A row for each workload on the grid of the history; NaN where unknown."""
+    """One row per workload, on the grid of the history; NaN where unknown."""
     pod_p99_cores: Floats
     container_p99_cores: Mapping[tuple[int, str], float]
-    """By the workload's place in the batch, and the container's name."""
+    """By the index of the workload in the batch, and the container's name."""
     pods_unknown: Whole
-    """Pods that run now, and some container of which has no sample."""
+    """Running pods of which some container has no sample."""
     measurable: Whole
-    """Pods that have been ready for so long that they must have samples."""
+    """Pods that have been ready long enough to have samples."""
     unmeasured: Whole
-    """Those of them that are unknown."""
+    """Measurable pods whose usage is unknown."""
 
     def rows(self, places: Sequence[int]) -> "Usage":
         """Return some of the workloads, in this order."""
@@ -174,22 +175,22 @@ class Usage:
 
 
 READY_SECONDS_MIN = 600.0
-"""A pod that has been ready for so long must have samples: its scrape and the rate over it have come."""
+"""From this time after readiness a pod has samples: it was scraped, and its rate was computed."""
 
 
 def _was_ready(pod: Pod, at: float) -> bool:
-    """Return whether a pod was ready then; without a time of readiness, its creation counts."""
+    """Return whether a pod was ready at a time; without a time of readiness, since its creation."""
     since = pod.created_at if pod.ready_since is None else pod.ready_since
     return pod.is_ready and since <= at
 
 
 def is_running(pod: Pod) -> bool:
-    """Return whether a pod can be expected to have samples now."""
+    """Return whether a pod is expected to have current samples."""
     return pod.phase == "Running" and pod.deletion_at is None
 
 
 class HistoryReader:
-    """One part of the history, whose rows are sorted by workload once."""
+    """Reads workloads from one part of the history, whose rows are sorted once."""
 
     def __init__(
         self,
@@ -198,7 +199,7 @@ class HistoryReader:
         chosen: Sequence[WorkloadRef],
         at: float = -math.inf,
     ) -> None:
-        """Read at a time; without one, no pod is expected to have samples."""
+        """Sort the rows; without a time `at`, no pod is expected to have samples."""
         self._history, self._ownership, self._at = history, ownership, at
         self._rows: dict[WorkloadRef, list[int]] = {ref: [] for ref in chosen}
         owners: dict[tuple[str, str], WorkloadRef | None] = {}
@@ -210,7 +211,7 @@ class HistoryReader:
                 self._rows[ref].append(row)
 
     def batches(self) -> Iterator[list[WorkloadRef]]:
-        """Cut the workloads into batches that memory holds; one with many pods is a batch of its own."""
+        """Split the workloads into batches of bounded size; one with many pods is a batch of its own."""
         batch: list[WorkloadRef] = []
         held = 0
         for ref, rows in self._rows.items():
@@ -223,7 +224,7 @@ class HistoryReader:
             yield batch
 
     def usage(self, batch: Sequence[WorkloadRef], *, by_container: bool = False) -> Usage:
-        """Reduce the rows of a batch; the containers' own percentiles only where somebody asks."""
+        """Return the usage of a batch; percentiles of containers only where requested."""
         columns = len(self._history.timestamps)
         cores, p99 = np.full((len(batch), columns), np.nan), np.full(len(batch), np.nan)
         running = [
@@ -248,7 +249,7 @@ class HistoryReader:
             cores[seen] = sum_groups(pods, are_alive, counts)
             p99[seen] = pooled_percentiles(pods, counts, P99)
             if by_container and len({part.container for part in parts}) == 1:
-                # Each workload's pods have but this one: it uses what they use.
+                # Pods of these workloads have one container, which uses all that they use.
                 containers = {(place, parts[0].container): p99[place] for place in seen}
             elif by_container:
                 containers = _by_container(table, parts)
@@ -271,7 +272,7 @@ class HistoryReader:
         rows = np.array([part.row for part in parts])
         table: Floats = self._history.values[rows]
         table[rows < 0] = np.nan
-        table[table > CORES_MAX] = np.nan  # no cluster has so many: a counter went mad
+        table[table > CORES_MAX] = np.nan  # not plausible: a broken counter
         return table
 
     def _alive_mask(
@@ -291,7 +292,7 @@ class HistoryReader:
                 expected = self._expected(pod)
                 first[number] = min(first[number], expected)
                 last[number] = end - 1
-                is_seen[number, expected:] = True  # by the API server: since then it was never away
+                is_seen[number, expected:] = True  # the API server shows that the pod was alive since then
         return alive_mask(first, last, is_seen, _sets(parts, batch), self._interval_seconds())
 
     def _interval_seconds(self) -> float:
@@ -299,14 +300,14 @@ class HistoryReader:
         return float(times[1] - times[0]) if len(times) > 1 else self._history.window_seconds
 
     def _expected(self, pod: Pod) -> int:
-        """Return the first column that must have a rate, which takes two samples."""
+        """Return the first column in which a pod must have a rate, which takes two samples."""
         return int(
             np.searchsorted(self._history.timestamps, pod.created_at + 2 * self._history.window_seconds)
         )
 
 
 def _missing(place: int, there: Sequence[ContainerRow], running: Mapping[str, Pod]) -> Iterator[ContainerRow]:
-    """Yield the containers of pods that run, and have no row."""
+    """Yield the containers of running pods that have no row."""
     measured = {(part.pod, part.container) for part in there}
     for pod in running.values():
         for container in pod.containers:
@@ -315,7 +316,7 @@ def _missing(place: int, there: Sequence[ContainerRow], running: Mapping[str, Po
 
 
 def _sets(parts: Sequence[ContainerRow], batch: Sequence[WorkloadRef]) -> Iterator[list[Whole]]:
-    """Yield the StatefulSets of a batch: of each of their pods, by ordinal, the rows."""
+    """Yield the StatefulSets of a batch: the rows of each of their pods, by ordinal."""
     rows_of: dict[int, dict[str, list[int]]] = {}
     for number, part in enumerate(parts):
         if batch[part.workload].kind == "StatefulSet":
@@ -327,7 +328,7 @@ def _sets(parts: Sequence[ContainerRow], batch: Sequence[WorkloadRef]) -> Iterat
 
 
 def _sizes(keys: Sequence[object]) -> Whole:
-    """Return the lengths of the runs of equal keys."""
+    """Return the lengths of runs of equal keys."""
     return np.array([sum(1 for _ in run) for _, run in groupby(keys)], np.intp)
 
 

@@ -1,8 +1,8 @@
 """The seed's digital signal processing: find a daily or weekly period, then repeat a filtered period.
 
 Frequencies are folded at the middle of the spectrum, shuffles are seeded, a constant series has no period,
-and nothing becomes NaN. Whether a series repeats itself daily or weekly, the spectrum proposes and the
-autocorrelation decides. Estimators compete on the last period; the winner is run again on everything.
+and nothing becomes NaN. The spectrum proposes a daily or weekly period, and the autocorrelation decides.
+Estimators compete on the last period; the winner runs again on the whole history.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from equipoise.stats.ranks import Claims, Floats, Whole, chunks, percentiles
 
 SHUFFLES = 100
 SHUFFLE_RANK = 99
-"""A frequency must be stronger than what 99 of 100 shuffled copies of the series have at most."""
+"""A frequency must be stronger than any frequency in 99 of 100 shuffled copies of the series."""
 SLOPE_SECONDS_MAX = 4 * 3600
 SEED = 20220601
 
@@ -26,7 +26,7 @@ SEED = 20220601
 def find_periods(values: Floats, step_seconds: float, seed: int = SEED) -> Whole:
     """Return the period of each row in samples, 0 where there is none.
 
-    The shuffles are the same for every row, so that a series gets the same answer in any company.
+    The shuffles are the same for every row, so that the result does not depend on the other rows.
     """
     count = values.shape[1]
     spread = values.std(axis=1, keepdims=True)
@@ -45,16 +45,16 @@ def find_periods(values: Floats, step_seconds: float, seed: int = SEED) -> Whole
 
 
 def _hints(count: int) -> tuple[Whole, Whole]:
-    """Return the frequencies and the whole lags they stand for, each lag once."""
+    """Return the frequencies with their lags in whole samples, each lag once."""
     frequencies = np.arange(2, max(3, count // 2))
     lags = count // frequencies
     is_new = np.concatenate([[True], lags[1:] < lags[:-1]])
-    # Beyond half of the series the right-hand slope would leave it.
+    # Lags above half of the series have no samples for the slope after them.
     return frequencies[is_new], lags[is_new]
 
 
 def _chance(scaled: Floats, seed: int) -> Floats:
-    """Return the strength that chance reaches: the spectrum's top over seeded shuffles."""
+    """Return the strength that random data reaches: the spectrum's maximum over seeded shuffles."""
     random = np.random.Generator(np.random.PCG64(seed))
     tops = np.empty((SHUFFLES, len(scaled)), np.float32)
     half = max(2, scaled.shape[1] // 2)
@@ -78,13 +78,13 @@ def _slopes(values: Floats, first: Whole, last: Whole) -> Claims:
 OUTLIER_SAMPLES_MIN = 1000
 OUTLIER_LOW, OUTLIER_HIGH = 0.001, 0.999
 VALUE_MIN = 0.01
-"""What an estimate at or below 0 becomes."""
+"""Replaces estimates at or below 0."""
 WEEK = 7
 
 
 @dataclass(frozen=True, slots=True)
 class FftEstimator:
-    """Keep the strong and the slow waves of the history, and take its last period."""
+    """Filters the history by its strong and its slow waves, and estimates the last period of the result."""
 
     margin: float = 0.0
     items_min: int = 3
@@ -108,7 +108,7 @@ class FftEstimator:
 
 @dataclass(frozen=True, slots=True)
 class MaxValueEstimator:
-    """Take the highest of all periods, moment by moment."""
+    """Estimates the maximum over all periods, sample by sample."""
 
     margin: float = 0.0
 
@@ -130,23 +130,23 @@ ESTIMATORS: tuple[Estimator, ...] = tuple(
 
 
 class Waves(NamedTuple):
-    """What the estimators make of a batch; rows without a period have a period of 0."""
+    """The estimates for a batch; rows without a period have the period 0."""
 
     period: Whole
     """In samples."""
     cycle: Floats
-    """A week long at most, and repeated to fill it."""
+    """The estimated period, repeated to fill a week."""
     margin: Floats
     error: Floats
-    """On the last period, which the estimators had not seen."""
+    """On the last period, which was held out from the estimators."""
     baseline_error: Floats
-    """Of the flat line, on the same period; on the last day where there is no period."""
+    """The flat line's error on the same period; on the last day where there is no period."""
     ratios: Floats
     """Actual / forecast of the held-out period, repeated to fill a week."""
 
 
 def without_outliers(values: Floats) -> Floats:
-    """Let the sample before an outlier stand in for it."""
+    """Return the values with each outlier replaced by the sample before it."""
     if values.shape[1] < OUTLIER_SAMPLES_MIN:
         return values
     bounds = percentiles(values, (OUTLIER_LOW, OUTLIER_HIGH))
@@ -157,10 +157,10 @@ def without_outliers(values: Floats) -> Floats:
 
 
 def periods_of_days(values: Floats, day_samples: int, step_seconds: float, seed: int = SEED) -> Whole:
-    """Find daily and weekly periods: in whole weeks where there are two, else in whole days."""
+    """Return daily and weekly periods, found in whole weeks where there are two, else in whole days."""
     days = values.shape[1] // day_samples
     whole = days // WEEK * WEEK if days >= 2 * WEEK else days
-    if whole < 2:  # noqa: PLR2004 - a period must be seen twice
+    if whole < 2:  # noqa: PLR2004 - a period must occur twice
         return np.zeros(len(values), np.intp)
     found = find_periods(values[:, -whole * day_samples :], step_seconds, seed)
     is_accepted = (found == day_samples) | ((found == WEEK * day_samples) & (days >= 2 * WEEK))
@@ -213,7 +213,7 @@ def _estimate(
 
 
 def _flat_errors(values: Floats, held_out: int, seen: int) -> Floats:
-    """Return the error of the best constant of the week before, on the last samples."""
+    """Return the error on the last samples of the best constant of the week before them."""
     lines = flat_lines(values[:, :-held_out][:, -seen:])
     return error(values[:, -held_out:], lines[:, None]).astype(np.float32)
 

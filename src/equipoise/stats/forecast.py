@@ -1,4 +1,4 @@
-"""The course of the next days, for batches of series: profile x margin x the level of the last hours.
+"""Forecasts of the next days for batches of series: profile x margin x the level of the last hours.
 
 The profile competes with a flat line, with yesterday and with last week, in a backtest on the last days of
 the history, each forecast from the days before it only. The margin of a model is the constant that costs
@@ -28,24 +28,24 @@ from equipoise.stats.profile import (
 from equipoise.stats.ranks import Claims, Floats, Whole, chunks, percentiles, row_medians
 
 SEEN_DAYS_MIN = 2
-"""A day is part of the backtest when at least so many days came before it."""
+"""Days of history that a day needs before it to be part of the backtest."""
 BACKTEST_DAYS_MAX = 7
 MARGIN_MIN, MARGIN_MAX = 0.7, 1.5
 SKETCH_DAY = 48
-"""So many of a day's sorted samples stand for all of them."""
+"""Number of samples in the sketch of a day: evenly spaced ranks."""
 SKETCH_PIECE = 480
 LEVEL_HOURS = 3
 
 
 class BacktestScore(NamedTuple):
-    """How an idea did in the backtest: arrays by series, and by series and day."""
+    """The result of a model in the backtest: arrays by series, and by series and day."""
 
     margin: Floats
     day_errors: Floats
     level: Floats
-    """By how much, as a logarithm, the last hours were above what those hours usually are."""
+    """Logarithm of the last hours' usage over what is usual at these hours."""
     ratios: Floats
-    """Actual / forecast without margin: (series, day, sample), of sketches for the flat line."""
+    """Actual / forecast without margin: (series, day, sample); for the flat line, of sketches."""
     lines: Floats
     """The flat line of each day; 1 for all others."""
 
@@ -56,12 +56,12 @@ class BacktestScore(NamedTuple):
 
 
 def backtest_days(known_days: int) -> range:
-    """Return the days that are forecast again from what was before them."""
+    """Return the days of the backtest, each of which is forecast from the days before it."""
     return range(max(SEEN_DAYS_MIN, known_days - BACKTEST_DAYS_MAX), known_days)
 
 
 def judge_profile(days: Floats, blocks: Blocks) -> BacktestScore:
-    """Judge the profile, one day ahead."""
+    """Return the score of the profile, one day ahead."""
     samples = days.shape[2]
     ratios = [
         days[:, day] / spread(profile(blocks, day_weights(days.shape[1], day, 1)), samples)
@@ -71,13 +71,13 @@ def judge_profile(days: Floats, blocks: Blocks) -> BacktestScore:
 
 
 def repeat_ratios(days: Floats, lag: int) -> Floats:
-    """Divide days of the backtest by the days so long before, where there are such."""
+    """Return the days of the backtest divided by the days `lag` before, where those exist."""
     first = max(lag, backtest_days(days.shape[1]).start)
     return days[:, first:] / days[:, first - lag : days.shape[1] - lag]
 
 
 def judge_flat(days: Floats) -> BacktestScore:
-    """Judge the best constant of the past week. Sketches of the sorted days are all that it needs."""
+    """Return the score of the best constant of the past week, computed on sketches of the days."""
     sketches = sketch(days)
     hours = _last_hours(days.shape[2])
     tested = backtest_days(days.shape[1])
@@ -92,7 +92,7 @@ def flat(sketches: Floats) -> Floats:
 
 
 def sketch(days: Floats) -> Floats:
-    """Pick evenly spaced ranks of each day; pieces of a day are sorted apart, which is far quicker."""
+    """Return evenly spaced ranks of each day; pieces of a day are sorted separately, which is faster."""
     series, count, samples = days.shape
     pieces = samples // SKETCH_PIECE if samples % SKETCH_PIECE == 0 else 1
     wanted = SKETCH_DAY // pieces if SKETCH_DAY % pieces == 0 else SKETCH_DAY
@@ -104,7 +104,7 @@ def sketch(days: Floats) -> Floats:
 
 
 def judge(ratios: Floats, *, is_sketch: bool = False) -> BacktestScore:
-    """Find the margin of an idea from its actual / forecast, and judge it with that."""
+    """Return the score of a model with the best margin for its actual / forecast."""
     points = ratios if is_sketch else sketch(ratios)
     best = best_constant(np.sort(points.reshape(len(points), -1), axis=1))
     margin = np.clip(best, MARGIN_MIN, MARGIN_MAX)
@@ -118,7 +118,7 @@ def _last_hours(day_samples: int) -> int:
 
 
 def _level(ratios: Floats) -> Floats:
-    """Compare the last hours with the same hours of all days of the backtest."""
+    """Return the level: the last hours compared with the same hours of all days of the backtest."""
     logs = np.log(ratios)
     return np.asarray(row_medians(logs[:, -1]) - row_medians(logs.reshape(len(logs), -1)))
 
@@ -129,15 +129,15 @@ CHUNK_SAMPLES = 320_000
 LEVEL_SHARE = 0.9
 LEVEL_MAX, LEVEL_FLAT_MAX = 0.3, 1.0
 CLEARLY, CLEARLY_ON_THIN_EVIDENCE = 0.8, 0.5
-"""What part of the other's error a winner may have, with and without enough weekdays to compare."""
+"""Largest error of a winner, relative to the other model's, with and without enough weekdays."""
 WEEKDAYS_ENOUGH, WEEKDAYS_MIN = 5, 2
 FLOOR_SHARE = 0.05
-"""Of the mean: what a sample counts as at least, in a series that is at times next to nothing."""
+"""Lower bound of a sample, as a share of the mean, for a series that is close to 0 at times."""
 NOISE = 1e-5
 
 
 class Model(IntEnum):
-    """What a forecast is made of."""
+    """The model of a forecast."""
 
     NONE = 0
     FLAT = 1
@@ -148,7 +148,7 @@ class Model(IntEnum):
 
     @property
     def text(self) -> str:
-        """The name that users read."""
+        """The name for users."""
         return self.name.lower().replace("_", "-")
 
 
@@ -160,20 +160,20 @@ class Forecast(NamedTuple):
 
     values: Floats
     upper: Floats
-    """95 of 100 coming samples should stay below it; it has no column when nobody asked for it."""
+    """Upper bound: 95 of 100 future samples should be below it; without columns if not requested."""
     margin: Floats
     model: Whole
     period_days: Whole
-    """0 where nothing repeats."""
+    """0 for a model without a period."""
     is_predictable: Claims
     error: Floats
-    """In the backtest, of the chosen model."""
+    """The chosen model's error in the backtest."""
     baseline_error: Floats
-    """In the same backtest, of the flat line."""
+    """The flat line's error in the same backtest."""
 
 
 class Chosen(NamedTuple):
-    """The winner of each series, and what its backtest says."""
+    """The winning model of each series, and its score."""
 
     model: Whole
     margin: Floats
@@ -184,7 +184,7 @@ class Chosen(NamedTuple):
 
 
 def forecast(days: Floats, horizon_days: int, *, has_band: bool = False) -> Forecast:
-    """Forecast (series, day, sample) of at least three known days; the last day ends now."""
+    """Return the forecast for (series, day, sample) of at least three known days; the last day ends now."""
     days = days[:, -DAYS_USED_MAX:]
     flattened = days.reshape(len(days), -1)
     parts = [
@@ -199,22 +199,22 @@ def joined(parts: Sequence[Forecast]) -> Forecast:
 
 
 def _forecast(days: Floats, horizon_days: int, *, has_band: bool) -> Forecast:
-    """Forecast few enough series to stay in the cache."""
+    """Return the forecast of series that fit into the processor's cache."""
     samples = days.shape[2]
-    with np.errstate(over="ignore"):  # the largest float stands for infinity, and loses every comparison
+    with np.errstate(over="ignore"):  # the largest float stands for infinity
         raised = above_nothing(days.astype(np.float32, copy=False))
         blocks = in_blocks(raised)
         chosen = choose(raised, blocks)
         values = _course(raised, blocks, chosen.model, horizon_days)
         values *= chosen.margin[:, None] * _fading(chosen.level, values.shape[1], samples)
     is_flat = chosen.model == Model.FLAT
-    # After a step, margin and level both follow it: together they would go beyond all that was ever seen.
+    # After a step both margin and level follow it: their product would exceed every sample so far.
     values[is_flat] = np.minimum(values[is_flat], raised[is_flat].max(axis=(1, 2))[:, None])
     upper = values[:, :0]
     if has_band:
         upper = values * np.tile(_rise(raised, chosen), (1, horizon_days))
         if is_flat.any() and len(backtest_days(days.shape[1])) < WEEK:
-            # Days of which none was busy say nothing of those that are.
+            # Days without much usage are no evidence for busy ones.
             past = raised[is_flat].reshape(int(is_flat.sum()), -1)
             upper[is_flat] = np.maximum(upper[is_flat], percentiles(past, (FLAT_BAND,)))
     flat_error = chosen.flat.error
@@ -226,7 +226,7 @@ def _forecast(days: Floats, horizon_days: int, *, has_band: bool) -> Forecast:
 
 
 def _rise(days: Floats, chosen: Chosen) -> Floats:
-    """Return how far above the chosen forecast the past rose, by sample of the day."""
+    """Return how far the past exceeded the chosen forecast, by sample of the day."""
     margin = chosen.margin[:, None, None]
     factors = rise(chosen.profile.ratios / margin)
     is_flat = chosen.model == Model.FLAT
@@ -242,14 +242,14 @@ def _rise(days: Floats, chosen: Chosen) -> Floats:
 
 
 def above_nothing(days: Floats) -> Floats:
-    """Raise what is next to nothing: a ratio to it would outweigh all the rest."""
+    """Return the days with a lower bound: the ratio to a value close to 0 would dominate the error."""
     flattened = days.reshape(len(days), -1)
     share = np.where(flattened.min(axis=1) < ACTUAL_MIN, FLOOR_SHARE * flattened.mean(axis=1), 0)
     return np.maximum(days, np.maximum(share, 1e-6).astype(np.float32)[:, None, None])
 
 
 def choose(days: Floats, blocks: Blocks) -> Chosen:
-    """Return the winner of each series. Similar models would only add luck; others must win clearly."""
+    """Return the winner of each series: the profile, unless another model is clearly better."""
     course, level_line = judge_profile(days, blocks), judge_flat(days)
     model = np.full(len(days), Model.PROFILE, np.intp)
     margin, level, error = course.margin.copy(), np.clip(course.level, -LEVEL_MAX, LEVEL_MAX), course.error
@@ -281,7 +281,7 @@ def _needed(known_days: int) -> float:
 
 
 def _course(days: Floats, blocks: Blocks, model: Whole, horizon_days: int) -> Floats:
-    """Return the chosen idea's course before margin and level: (series, samples ahead)."""
+    """Return the model's forecast before margin and level: (series, samples ahead)."""
     known, samples = days.shape[1:]
     ahead = range(1, horizon_days + 1)
     courses = [profile(blocks, day_weights(known, known, number)) for number in ahead]
@@ -303,7 +303,7 @@ def _again(days: Floats, lag: int, ahead: Sequence[int]) -> Floats:
 
 
 def _fading(level: Floats, samples: int, day_samples: int) -> Floats:
-    """Return the factor of the last hours' level, which is forgotten within days."""
+    """Return the factor of the last hours' level, which fades within days."""
     days_ahead = np.arange(1, samples + 1, dtype=np.float32) / np.float32(day_samples)
     return np.asarray(
         np.exp(np.float32(LEVEL_SHARE) * level[:, None].astype(np.float32) * np.exp(-days_ahead))

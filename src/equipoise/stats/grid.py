@@ -1,7 +1,7 @@
-"""Samples at the times they were taken, put on an even grid, and how much of the time they cover.
+"""Samples put on an even grid, holes in histories, and whether a rate covers its window.
 
-A short hole of a history is bridged by a straight line. A longer one is filled with what the other days have
-at that time of day, which leaves a profile as it is.
+A short hole of a history is bridged by a straight line. A longer one is filled with the usual values at that
+time of day, which leaves the profile unchanged.
 
 A rate covers a window only in part where its counter was not sampled to the edges: `rate` reaches from the
 first and the last sample to the edges as long as that is hardly more than the usual time between two samples,
@@ -16,18 +16,18 @@ from equipoise.stats.ranks import Claims, Floats, Whole, row_medians
 NEARLY_WHOLE = 0.02
 SAMPLES_ENOUGH = 500_000
 STEP_SECONDS_MIN = 1.0
-"""Usage is no rate over less: two samples closer than this come from two scrapers."""
+"""Smallest step: closer samples come from two scrapers, and have no rate between them."""
 PAIRS_MIN = 0.1
 STEADY_MIN = 0.5
-"""How much of a row's samples must point to the same moment of the step for that to be its phase."""
+"""Share of a row's samples that must agree on a phase within the step."""
 LATE_MAX = 0.25
-"""From this part of a step on, a sample belongs to the next moment, and is early."""
+"""Part of a step from which a sample counts as early for the next column."""
 
 
 def usual_interval(times: Floats, rows: Whole) -> float:
     """Return the usual time between two samples of one row, in seconds; 0 when no row has two."""
     some = -(-len(times) // SAMPLES_ENOUGH)
-    if some > 1:  # every so manyth row tells as much
+    if some > 1:  # a sample of the rows suffices
         is_taken = rows % some == 0
         times, rows = times[is_taken], rows[is_taken]
     order = np.lexsort((times, rows))
@@ -43,9 +43,9 @@ def usual_interval(times: Floats, rows: Whole) -> float:
 
 
 def phases(times: Floats, rows: Whole, count: int, at: float, interval_seconds: float) -> Floats:
-    """Return by how much the samples of each row come after the moments of a grid that ends at `at`.
+    """Return the phase of each row: how long after the times of a grid that ends at `at` its samples are.
 
-    A scraper asks its targets one after the other. A row that keeps no step has the phase 0.
+    A scraper spreads its targets over its interval. A row without a steady step has the phase 0.
     """
     turns = (times - at) % interval_seconds * (2 * np.pi / interval_seconds)
     east = np.bincount(rows, np.cos(turns), minlength=count)
@@ -56,12 +56,12 @@ def phases(times: Floats, rows: Whole, count: int, at: float, interval_seconds: 
 
 
 def slots(times: Floats, at: float, interval_seconds: float, columns: int) -> Whole:
-    """Return each sample's column; the last one is of `at`, and what is older than the first is negative."""
+    """Return each sample's column: the last one is of time `at`; older than the first is negative."""
     return np.asarray(np.rint((times - at) / interval_seconds) + columns - 1, np.intp)
 
 
 def distinct(times: Floats, rows: Whole) -> Whole:
-    """Return the places of the samples by row and time, the last in the file where a row has a time twice."""
+    """Return the indices of the samples by row and time; of duplicates, the last one in the file."""
     order = np.lexsort((times, rows))
     is_last = np.ones(len(order), np.bool_)
     is_last[:-1] = (np.diff(times[order]) != 0) | (np.diff(rows[order]) != 0)
@@ -69,7 +69,7 @@ def distinct(times: Floats, rows: Whole) -> Whole:
 
 
 def on_grid(values: Floats, rows: Whole, columns: Whole, shape: tuple[int, int]) -> Floats:
-    """Return what is known as a table, NaN where there is none; the later row of a file wins a place."""
+    """Return the samples as a table, NaN where there are none; of duplicates, the last one in the file."""
     assert len(values) == len(rows) == len(columns), "every sample has a row and a column"
     table = np.full(shape, np.nan)
     is_inside = (columns >= 0) & (columns < shape[1]) & ~np.isnan(values)
@@ -83,9 +83,9 @@ DAY_KNOWN_MIN = 0.5
 
 
 def known_days(days: Floats) -> Whole:
-    """Count the days of (series, day, sample) from the first to the last, if enough is known of them.
+    """Return the number of days of (series, day, sample) since the first with enough samples.
 
-    0 where the last day, or the whole from the first good day on, has too many holes.
+    0 where the last day, or all days since the first good one together, have too many holes.
     """
     shares = 1 - np.isnan(days).mean(axis=2)
     is_good = shares >= DAY_KNOWN_MIN
@@ -96,7 +96,7 @@ def known_days(days: Floats) -> Whole:
 
 
 def filled(days: Floats, step_seconds: float) -> Floats:
-    """Return (series, day, sample) without holes; the last resort is the series' mean."""
+    """Return (series, day, sample) with holes filled by that time of day, or else by the series' mean."""
     if not np.isnan(days).any():
         return days
     is_known = ~np.isnan(days)
@@ -127,23 +127,23 @@ def bridged(values: Floats, hole_max: int) -> Floats:
 
 
 REACH = 1.1
-"""How many usual times between samples an edge may be away to be reached."""
+"""Largest distance of an edge that `rate` extrapolates to, in usual intervals."""
 LATE = 1.5
-"""How many it may be away while the next sample is merely late: scrapes jitter."""
+"""Largest distance at which the next sample is only late, in usual intervals, since scrapes jitter."""
 LEFT_OUT_MAX = 0.1
 """The share of the window that a rate may leave out.
 
-A scrape that was missed leaves out less than this where a window holds twenty of them.
+In a window of twenty samples, a missed scrape leaves out less.
 """
 
 EARLY = 1.1
-"""How many usual times after the window's beginning a sample is looked for: less than what is merely late."""
+"""How long after the window's beginning a first sample is expected, in usual intervals; below `LATE`."""
 EARLY_SHARES = (1 / 12, 1 / 2)
-"""The least and the most of the window that is looked at for it."""
+"""Bounds of that time, as shares of the window."""
 
 
 def is_covered(window_seconds: float, spans: Floats, counts: Floats, ages: Floats) -> Claims:
-    """Return whether a rate over the window tells about all of it; what is not known is not covered.
+    """Return whether a rate covers its whole window; false where that is unknown.
 
     `spans` are the seconds from the first to the last sample, `ages` those from the last one to the window's
     end.
@@ -158,11 +158,11 @@ def is_covered(window_seconds: float, spans: Floats, counts: Floats, ages: Float
 
 
 def early_seconds(window_seconds: float, counts: Floats) -> float:
-    """Return how far into the window most series have begun, given their samples in it."""
+    """Return within how many seconds of the window most series have a sample, from their sample counts."""
     least, most = (share * window_seconds for share in EARLY_SHARES)
     return float(np.clip(EARLY * window_seconds / np.median(counts), least, most))
 
 
 def _left_out(edge: Floats, usual: Floats) -> Floats:
-    """Return how many seconds between a sample and the window's edge a rate does not reach; NaN stays NaN."""
+    """Return how many seconds between a sample and the window's edge a rate leaves out; NaN stays NaN."""
     return np.where(edge <= REACH * usual, 0.0, edge - usual / 2)

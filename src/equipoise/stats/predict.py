@@ -1,4 +1,4 @@
-"""From histories as they are, with holes, short ones and any step, to a forecast at the same step."""
+"""Forecasts of histories with holes, of any length and step, at the same step."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -14,13 +14,13 @@ from equipoise.stats.ranks import Floats, Whole, percentiles
 
 STEP_SECONDS_MIN = 15
 CORES_MAX = 1e12
-"""So many can still be squared and added up in single precision; no cluster has them."""
+"""Largest plausible usage; its squares can still be summed in single precision."""
 DAY_SAMPLES_MIN = 8
-"""With fewer samples a day, a day has no course."""
+"""Fewest samples per day for a daily profile."""
 
 
 class Algorithm(StrEnum):
-    """How the future is found: by our profile, or by the seed's signal processing."""
+    """The algorithm of a forecast: our profile, or the seed's signal processing."""
 
     PROFILE = "profile"
     DSP = "dsp"
@@ -34,7 +34,7 @@ def predict(
     algorithm: Algorithm = Algorithm.PROFILE,
     has_band: bool = False,
 ) -> Forecast:
-    """Forecast rows of evenly spaced samples, NaN where unknown; the last column is now."""
+    """Return the forecast of rows of evenly spaced samples, NaN where unknown; the last column is now."""
     model_step = model_step_seconds(step_seconds)
     day_samples = max(1, round(DAY_SECONDS / model_step))
     history = np.minimum(_regridded(values, step_seconds, model_step), CORES_MAX)
@@ -51,7 +51,7 @@ def predict(
         make = partial(dsp_forecast, horizon_days=horizon_days, step_seconds=model_step, has_band=has_band)
     samples = horizon_days * day_samples
     parts: list[tuple[Whole, Forecast]] = []
-    for known in sorted(set(count.tolist())):  # series that are known for the same number of days go together
+    for known in sorted(set(count.tolist())):  # series with the same number of known days are one batch
         rows = np.flatnonzero(count == known)
         if known:
             part = make(filled(_rows(table, rows)[:, -known:], model_step))
@@ -68,14 +68,14 @@ def predict(
 
 
 def model_step_seconds(step_seconds: float) -> float:
-    """Return the step that models run at: the step itself where it divides a day, else the next that does."""
+    """Return the step of the models: the step itself where it divides a day, else the next one that does."""
     if step_seconds >= DAY_SECONDS:
         return float(step_seconds)
     return DAY_SECONDS / int(DAY_SECONDS / max(step_seconds, STEP_SECONDS_MIN) + 1e-9)
 
 
 def flat_forecast(values: Floats, samples: int, *, has_band: bool) -> Forecast:
-    """Forecast the best constant of what is known: too little for anything else, and for a backtest."""
+    """Return the best constant of the known samples, for histories too short for a backtest."""
     series = len(values)
     lines = flat_lines(values).astype(np.float32)
     unknown = np.full(series, np.nan, np.float32)
@@ -93,7 +93,7 @@ def flat_forecast(values: Floats, samples: int, *, has_band: bool) -> Forecast:
 
 
 def _whole_days(history: Floats, day_samples: int) -> Floats:
-    """Cut a history into days that end with it; the first one may begin with what is not known."""
+    """Return a history as whole days that end with it; the first one may begin with NaN."""
     days = min(-(-history.shape[1] // day_samples), DAYS_USED_MAX)
     missing = days * day_samples - history.shape[1]
     if missing > 0:
@@ -115,7 +115,7 @@ def _gathered(parts: Sequence[tuple[Whole, Forecast]]) -> Forecast:
 
 
 def _regridded(values: Floats, step_seconds: float, model_step: float) -> Floats:
-    """Take the sample nearest to each moment of the model's grid, which ends where the history ends."""
+    """Return the sample nearest to each time of the model's grid, which ends where the history ends."""
     if model_step == step_seconds:
         return values
     count = max(min(1, values.shape[1]), int(values.shape[1] * step_seconds / model_step))

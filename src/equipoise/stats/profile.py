@@ -1,4 +1,4 @@
-"""A day's course from the days before it: per block of three minutes, the constant that costs least.
+"""The daily profile from past days: for each block of three minutes, the constant of least cost.
 
 A wrong forecast costs by r = forecast / actual only: C x (-ln r) below 1, r - 1 above, with C = 1 / ln 1.25,
 so too little costs about 4.5 times as much as too much. Recent days and the same weekday count more; a
@@ -16,15 +16,15 @@ from equipoise.stats.ranks import Floats, Whole
 
 C = 1 / math.log(1.25)
 SAMPLE_MIN = 1e-6
-"""What counts as 0: a ratio needs something to stand on."""
+"""Lower bound of samples, so that ratios are defined."""
 RAISED_MAX = 2 * SAMPLE_MIN
-"""A forecast of no more is one of nothing, which was raised for the ratio's sake."""
+"""A forecast up to this counts as 0: it was raised to `SAMPLE_MIN`."""
 ACTUAL_MIN = 1e-3
-"""Below this a ratio says nothing, and the error is taken in cores instead."""
+"""For smaller actual values the error is computed in cores instead of as a ratio."""
 
 
 def best_constant(ordered: Floats, counts: Whole | None = None) -> Floats:
-    """Return the constant that costs least over sorted positive samples in the last axis, exactly.
+    """Return the exact constant of least cost for sorted positive samples in the last axis.
 
     p = min over j of max(a_j, C x (samples above a_j) / (sum of 1/a up to a_j)); no search is needed.
     With counts, only so many samples of a row count, and the rest must be infinite.
@@ -36,7 +36,7 @@ def best_constant(ordered: Floats, counts: Whole | None = None) -> Floats:
 
 
 def flat_lines(values: Floats) -> Floats:
-    """Return the constant that costs least over the known samples of each row; NaN where none is known."""
+    """Return the constant of least cost for the known samples of each row; NaN where none is known."""
     is_known = ~np.isnan(values)
     ordered = np.sort(np.where(is_known, np.maximum(values, SAMPLE_MIN), np.inf), axis=1)
     counts = is_known.sum(axis=1)
@@ -53,7 +53,7 @@ def losses(ratios: Floats, factor: Floats | float = 1.0) -> Floats:
 
 
 def error(actual: Floats, forecast: Floats) -> Floats:
-    """Return the mean loss of each row; in cores where some actual is next to nothing."""
+    """Return the mean loss of each row; in cores where an actual value is close to 0."""
     spare = np.maximum(actual, ACTUAL_MIN)
     relative = losses(spare / np.maximum(forecast, 1e-9)).mean(axis=-1)
     meant = np.where(forecast <= RAISED_MAX, 0, forecast)
@@ -67,7 +67,7 @@ DAYS_MAX = 14
 WEEK = 7
 RECENCY = 0.8
 SAME_WEEKDAY = (3.0, 1.8)
-"""What the same weekday, one and two weeks back, weighs beside yesterday's 1."""
+"""Weight of the same weekday, one and two weeks ago; yesterday has 1."""
 
 
 class Blocks(NamedTuple):
@@ -79,7 +79,7 @@ class Blocks(NamedTuple):
 
 
 def block_samples(day_samples: int) -> int:
-    """Return how many samples make a block: three minutes, as far as the day can be cut so."""
+    """Return the number of samples per block: about three minutes, and a divisor of the day."""
     wanted = max(1, round(BLOCK_SECONDS * day_samples / DAY_SECONDS))
     return next(size for size in range(wanted, 0, -1) if day_samples % size == 0)
 
@@ -108,7 +108,7 @@ def day_weights(known_days: int, seen_days: int, ahead: int) -> Floats:
 
 
 def profile(blocks: Blocks, weights: Floats) -> Floats:
-    """Return the weighted constant that costs least, per series and block."""
+    """Return the weighted constant of least cost for each series and block."""
     shape = blocks.values.shape[1:]
     assert len(weights) == len(blocks.day), "every day has a weight"
     above = np.full(shape, weights.sum() * C, np.float32)
@@ -141,15 +141,15 @@ def spread(blocks: Floats, day_samples: int) -> Floats:
 
 
 QUANTILE = 0.97
-"""Higher than the 0.95 it is for: a few days of backtest see too little of what can happen."""
+"""Quantile for a bound of 0.95; higher, since a few days of backtest have too few of the rare peaks."""
 FLAT_BAND = 0.95
-"""Where no backtest says how far a flat line is exceeded, so much of the past stayed below the bound."""
+"""Quantile of the past that bounds a flat line without a backtest."""
 HOURS_BESIDE = 2
-"""One quantile for all hours is too wide, the hour alone too narrow."""
+"""Neighbouring hours in an hour's quantile: all hours make it too wide, the hour alone too narrow."""
 
 
 def rise(ratios: Floats) -> Floats:
-    """Return by series and sample of the day what to multiply a forecast with: at least 1.
+    """Return the factors from forecast to upper bound, by series and sample of the day: at least 1.
 
     The ratios are actual / forecast, margin included: (series, day, sample of the day).
     """
@@ -161,7 +161,7 @@ def rise(ratios: Floats) -> Floats:
     below_top = windows * length - math.ceil(round(QUANTILE * windows * length, 9))
     keep = min(below_top + 1, length)
     by_hour = ratios.reshape(series, days, buckets, -1).swapaxes(1, 2).reshape(series, buckets, length)
-    # No more than `keep` of an hour can be among the top of its five hours, so the rest is left out.
+    # At most `keep` samples of an hour can be among the top of its five hours; the others are left out.
     top = np.sort(by_hour, axis=2)[..., -keep:]
     around = [np.roll(top, shift, axis=1) for shift in range(-beside, beside + 1)]
     ordered = np.sort(np.concatenate(around, axis=2), axis=2)

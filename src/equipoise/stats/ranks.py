@@ -1,9 +1,8 @@
 """Percentiles by nearest rank: exact, picked and never interpolated; unknown samples do not count.
 
 Arrays have a row per series, a column per sample, and NaN where nothing is known; a percentile may also be
-over the samples of several rows together, such as all pods of a workload. The few samples at the top of a
-row are all that a high percentile needs: a bound from some of its samples leaves the others out, and only the
-rest is sorted.
+over the samples of several rows together, such as all pods of a workload. A high percentile needs only the
+largest samples of a row: a bound estimated from some samples drops most others, and only the rest is sorted.
 """
 
 import math
@@ -18,30 +17,30 @@ Whole = npt.NDArray[np.intp]
 Claims = npt.NDArray[np.bool_]
 
 CHUNK_SAMPLES = 160_000
-"""So many samples at a time stay in a core's cache while they are sorted."""
+"""Samples per chunk, so that it stays in a core's cache while it is sorted."""
 
 
 def chunks(values: Floats, samples: int = CHUNK_SAMPLES) -> Iterator[slice]:
-    """Yield parts of a batch that the cache holds."""
+    """Return slices of a batch that fit into the cache."""
     count, length = values.shape[:2]
     size = max(1, samples // max(1, length))
     return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
 
 def cleaned(values: Floats) -> Floats:
-    """Return usage only: NaN, infinite and negative samples become unknown."""
+    """Return the values with infinite and negative samples as NaN."""
     with np.errstate(invalid="ignore"):
         is_usage = (values >= 0) & (values < np.inf)
     return np.where(is_usage, values, values.dtype.type(np.nan))
 
 
 def zero_or_more(values: Floats, unknown: float) -> Floats:
-    """Return the values with a number that no usage has for what is unknown, so that rows can be sorted."""
+    """Return the values with NaN replaced by a negative number, so that rows can be sorted."""
     return np.fmax(values, values.dtype.type(unknown))
 
 
 PIECE = 512
-"""Rows up to this length are sorted several times as quickly as longer ones."""
+"""Longest row that numpy sorts fast; longer ones take several times as long per sample."""
 HOURS = 24
 HOUR_SECONDS = 3600
 _UNKNOWN = -1.0
@@ -71,7 +70,7 @@ def rank(fraction: float, counts: Whole) -> Whole:
 
 
 def _ordered_at(rows: Floats, below_top: Whole) -> Floats:
-    """Return rows, or their upper ends, in which the samples at these places from the end stand right."""
+    """Return rows, or their upper ends, with the samples at these positions from the end in sorted order."""
     filled = zero_or_more(rows, _UNKNOWN)
     if rows.shape[1] > PIECE:
         filled = _upper_end(filled, int(below_top.max()) + 1)
@@ -81,9 +80,9 @@ def _ordered_at(rows: Floats, below_top: Whole) -> Floats:
 
 
 def _upper_end(filled: Floats, keep: int) -> Floats:
-    """Leave out what is surely not among the largest `keep` samples of a row.
+    """Return rows without most samples that are not among their largest `keep`.
 
-    Some samples of the row tell a bound that enough others will reach. If they don't, nothing is left out.
+    The bound is estimated from some samples of the row. If too few reach it, the rows are returned whole.
     """
     stride = -(-filled.shape[1] // PIECE) | 1  # odd, so that it shares little with hours and days
     some = np.sort(filled[:, ::stride], axis=1)
@@ -101,7 +100,7 @@ def _upper_end(filled: Floats, keep: int) -> Floats:
 
 
 def hours_of_day(times: Floats, offset_seconds: Floats | float = 0.0) -> Whole:
-    """Return the hour, 0 to 23, of each moment; the offset is local time minus UTC."""
+    """Return the hour, 0 to 23, of each time; the offset is local time minus UTC."""
     return (np.floor((times + offset_seconds) / HOUR_SECONDS) % HOURS).astype(np.intp)
 
 
@@ -137,18 +136,18 @@ def medians(ordered: Floats, counts: Whole) -> Floats:
 
 
 def row_medians(values: Floats) -> Floats:
-    """Return the medians of rows in which everything is known; numpy's own loads masked arrays for it."""
+    """Return the medians of rows without NaN; unlike numpy's `median`, without loading masked arrays."""
     ordered = np.sort(values, axis=-1)
     count = values.shape[-1]
     return np.asarray((ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2)
 
 
 def pooled_percentiles(rows: Floats, counts: Whole, fraction: float) -> Floats:
-    """Return one percentile per group; a group has so many of the rows, in order. NaN without samples."""
+    """Return one percentile per group of consecutive rows, of sizes `counts`; NaN without samples."""
     assert counts.sum() == len(rows), "every row belongs to a group"
     found = np.full(len(counts), np.nan, rows.dtype)
     first = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.intp)
-    for count in sorted(set(counts[counts > 0].tolist())):  # groups of one size are one table
+    for count in sorted(set(counts[counts > 0].tolist())):  # groups of the same size form one table
         groups = np.flatnonzero(counts == count)
         size = max(1, 16 * CHUNK_SAMPLES // max(1, count * rows.shape[1]))
         for start in range(0, len(groups), size):

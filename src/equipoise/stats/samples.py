@@ -13,24 +13,24 @@ Part = Mapping[str, npt.NDArray[np.float64] | Whole]
 
 LABELS = ("namespace", "workload", "pod")
 COLUMNS = {name: name for name in ("timestamp", "value", *LABELS, "request")} | {"ts": "timestamp"}
-"""How a column may be called in a file, and what it is."""
+"""The names of columns in a file, and what each one means."""
 ROWS_MAX = 50_000_000
-"""Rows that one file may have; reading and judging so many takes about 6 GB of memory."""
+"""Most rows of a file; this many take about 6 GB of memory."""
 NAME_LENGTH_MAX = 253
 """The longest name that Kubernetes allows, in bytes."""
 NEEDED = frozenset({"workload", "pod"})
-"""The labels that no row may lack, where there is such a column: two pods without a name would be one."""
+"""Labels that must not be empty where the column exists: pods without a name would count as one."""
 EXPECTED = {
     "timestamp": "seconds or ISO 8601",
     "value": "a number",
     "request": "a number",
     **dict.fromkeys(LABELS, "a name"),
 }
-"""What a column holds, for whoever finds something else there."""
+"""What a column must contain, for error messages."""
 
 
 def is_name(word: str, *, is_needed: bool) -> bool:
-    """Return whether it can be a name: printable UTF-8, and no longer than Kubernetes allows."""
+    """Return whether a word is a valid name: printable UTF-8, and no longer than Kubernetes allows."""
     return (
         word.isprintable()
         and "\ufffd" not in word
@@ -40,7 +40,7 @@ def is_name(word: str, *, is_needed: bool) -> bool:
 
 
 def expected(column: str, word: str) -> str:
-    """Return what a column must hold and what was found instead, for an error message."""
+    """Return what a column must contain and what it has instead, for an error message."""
     size = len(word.encode("utf-8", "replace"))
     if column in LABELS and size > NAME_LENGTH_MAX:
         return f"expected a name of at most {NAME_LENGTH_MAX} characters, got {size:,}: {word[:40]!r}…"
@@ -49,7 +49,7 @@ def expected(column: str, word: str) -> str:
 
 @dataclass(slots=True)
 class WordNumbers:
-    """Distinct words, numbered as they come."""
+    """Distinct words, numbered in order of their first use."""
 
     words: list[str] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class WordNumbers:
 
 
 def named(names: WordNumbers, codes: Whole, words: Sequence[str]) -> Whole:
-    """Return a block's own numbers as those of the whole file."""
+    """Return a block's codes as the numbers of the whole file."""
     return np.array([names.number(word) for word in words], np.intp)[codes]
 
 
@@ -72,17 +72,17 @@ class Samples:
 
     times: Numbers
     values: Numbers
-    """NaN, infinite or negative where the file has that; whoever uses them drops those."""
+    """As in the file, with NaN, infinite and negative values; callers have to drop these."""
     labels: Mapping[str, Whole]
     names: Mapping[str, Sequence[str]]
-    """The words behind each label's numbers."""
+    """The words of each label, by their numbers."""
     requests: Numbers | None = None
 
     @classmethod
     def joined(
         cls, parts: Sequence[Part], names: Mapping[str, WordNumbers], columns: Sequence[str]
     ) -> "Samples":
-        """Return the blocks of a file as one."""
+        """Return the samples of all blocks of a file."""
         assert {"timestamp", "value"} <= set(columns), "samples have a time and a value"
         whole = {
             column: np.concatenate([part[column] for part in parts]) if parts else np.zeros(0)
@@ -97,7 +97,7 @@ class Samples:
         )
 
     def only(self, is_kept: npt.NDArray[np.bool_] | Whole) -> "Samples":
-        """Return some of the rows, by a mask or by their places; the words stay."""
+        """Return some of the rows, by mask or by index, with all words."""
         return Samples(
             self.times[is_kept],
             self.values[is_kept],
@@ -108,5 +108,5 @@ class Samples:
 
     @property
     def is_of_many(self) -> bool:
-        """Whether there are several workloads."""
+        """Whether rows name their workload."""
         return "workload" in self.labels
