@@ -1,9 +1,9 @@
-"""Credentials that change under a running program: a token file, a command, or what the user entry holds.
+"""Credentials that change while the program runs: a token file, an exec plugin, or a kubeconfig's user entry.
 
-A token file is read anew when it changes (projected tokens rotate). A command (the exec plugin protocol,
-`client.authentication.k8s.io` v1 and v1beta1) is asked again before its credential expires, and once after
-a 401. It never gets a terminal; its output and its run time are bounded, and whatever it does wrong becomes
-one line that names it.
+A token file is read again when it changes (projected tokens rotate). A plugin (the protocol
+`client.authentication.k8s.io` v1 and v1beta1) runs again before its credential expires, and once after a
+401. It never gets a terminal; its output and its run time are bounded, and its error becomes one line with
+its name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TIMEOUT_SECONDS = 60.0
 
 
 class ExecStatus(msgspec.Struct, frozen=True):
-    """What a plugin gives."""
+    """The status of a plugin's answer."""
 
     token: str | None = None
     clientCertificateData: str | None = None
@@ -72,7 +72,7 @@ def run_plugin(
     clock: Callable[[], float] = time.time,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Given:
-    """Run the command once and check what it says."""
+    """Run the command once and return its checked credential."""
     name = f"exec plugin {config.command}"
     if config.apiVersion not in API_VERSIONS:
         expected = " or ".join(API_VERSIONS)
@@ -93,7 +93,7 @@ def run_plugin(
 
 
 def exec_info(config: ExecConfig, endpoint: Endpoint) -> str:
-    """Return the plugin what we want, and about the cluster if it asked."""
+    """Return the request to the plugin, with the cluster if the plugin's entry asks for it."""
     spec: dict[str, object] = {"interactive": False}
     if config.provideClusterInfo:
         ca_data = endpoint.ca_data
@@ -114,7 +114,7 @@ def exec_info(config: ExecConfig, endpoint: Endpoint) -> str:
 
 
 def _command(config: ExecConfig, folder: str, environment: Mapping[str, str]) -> str:
-    """Find the command: a relative path begins at the kubeconfig's folder, a bare name is looked up."""
+    """Return the command's path: relative to the kubeconfig's folder, or found in PATH."""
     command = config.command
     if os.sep in command:
         command = str(Path(folder) / command)
@@ -138,7 +138,7 @@ def _run(
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-    except (OSError, ValueError) as error:  # the second of a NUL, or of what no system takes as a word
+    except (OSError, ValueError) as error:  # ValueError: an argument with a NUL or without an encoding
         why = getattr(error, "strerror", None) or str(error)
         raise CredentialFailed(f"{name}: cannot be run: {why.lower()}") from error
     with process:
@@ -146,10 +146,10 @@ def _run(
             output, complaint = _read_both(process, time.monotonic() + timeout_seconds, name)
             status = process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
-            # It would show the arguments, which may be secret.
+            # The original error shows the arguments, which may be secret.
             raise CredentialFailed(f"{name}: closed its output but did not end") from None
         finally:
-            # Its children hold the pipes too, so the whole session is ended.
+            # Its children hold the pipes too, so the whole session is killed.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     if status != 0:
@@ -220,12 +220,12 @@ def _expiry(name: str, text: str | None) -> float | None:
 REREAD_SECONDS = 60.0
 """A token file is read at least this often, even when its folder hides the change."""
 LEEWAY_SECONDS = 30.0
-"""How long before its expiry a plugin's credential is replaced, or a tenth of its life if that is less."""
+"""A plugin's credential is replaced so long before it expires, or a tenth of its lifetime if less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A client certificate and its key, as files or PEM bytes; `stamp` tells rewritten files apart."""
+    """A client certificate and its key, as files or PEM bytes; `stamp` changes when files are rewritten."""
 
     cert_file: str | None = None
     cert_data: bytes | None = field(default=None, repr=False)
@@ -236,33 +236,33 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What to send with a request."""
+    """The authorization header and the certificate of a request."""
 
     authorization: str | None = field(default=None, repr=False)
     certificate: Certificate | None = None
 
 
 class CredentialSource(Protocol):
-    """Gives the credential of the moment."""
+    """A source of the present credential."""
 
     def current(self) -> Credential:
         """Return the credential to use now."""
         ...
 
     def renew(self, refused: Credential) -> bool:
-        """Try to replace a credential that was refused; return whether there is another one now."""
+        """Try to replace a refused credential; return whether there is another one now."""
         ...
 
 
 class FixedSource:
-    """A token, a password or a certificate that is written in the kubeconfig, or none at all."""
+    """A token, a password or a certificate of the kubeconfig, or none."""
 
     def __init__(self, identity: Identity) -> None:
         self._authorization = _fixed_authorization(identity)
         self._identity = identity
 
     def current(self) -> Credential:
-        """Return it; certificate files are looked at, for they may be rewritten."""
+        """Return the credential; certificate files are checked, since they may be rewritten."""
         return Credential(self._authorization, certificate_of(self._identity))
 
     def renew(self, refused: Credential) -> bool:
@@ -271,7 +271,7 @@ class FixedSource:
 
 
 class TokenFileSource:
-    """A token that someone else keeps fresh in a file."""
+    """A token in a file that another process renews."""
 
     def __init__(self, identity: Identity, monotonic: Callable[[], float] = time.monotonic) -> None:
         assert identity.token_file is not None
@@ -284,14 +284,14 @@ class TokenFileSource:
         self._read_at = float("-inf")
 
     def current(self) -> Credential:
-        """Return the token, read anew when the file changed or a minute has passed."""
+        """Return the token, read again when the file changed or a minute has passed."""
         with self._lock:
             if self._stamp != self._stat() or self._monotonic() - self._read_at >= REREAD_SECONDS:
                 self._read()
             return Credential(f"Bearer {self._token}", certificate_of(self._identity))
 
     def renew(self, refused: Credential) -> bool:
-        """Read the file at once, whatever its age."""
+        """Read the file again and return whether the token changed."""
         with self._lock:
             self._read_at = float("-inf")
         return self.current() != refused
@@ -308,12 +308,12 @@ class TokenFileSource:
         try:
             token = self._path.read_text("ascii").strip()
             if not token.isprintable():
-                raise ValueError("unprintable")  # noqa: TRY301 - it ends like text that is not ASCII
+                raise ValueError("unprintable")  # noqa: TRY301 - handled like text that is not ASCII
         except (OSError, ValueError) as error:
             if not self._token:
                 why = getattr(error, "strerror", None) or "not a token"
                 raise BadInput(f"tokenFile {self._path}: {why.lower()}") from error
-            return  # the last good one may still do, and the server is the judge of that
+            return  # the last good token may still be valid; the server decides
         if not token and not self._token:
             raise BadInput(f"tokenFile {self._path}: is empty")
         self._token = token or self._token
@@ -321,7 +321,7 @@ class TokenFileSource:
 
 
 class ExecSource:
-    """A command that gives credentials."""
+    """Credentials of an exec plugin."""
 
     def __init__(
         self,
@@ -341,7 +341,7 @@ class ExecSource:
         self._replace_at = float("inf")
 
     def current(self) -> Credential:
-        """Return the plugin's credential; ask anew shortly before it expires."""
+        """Return the plugin's credential; run the plugin again shortly before it expires."""
         with self._lock:
             if self._credential is None or self._clock() >= self._replace_at:
                 self._replace()
@@ -349,7 +349,7 @@ class ExecSource:
             return self._credential
 
     def renew(self, refused: Credential) -> bool:
-        """Ask the plugin again, unless another thread has done so since."""
+        """Run the plugin again, unless another thread has done so since."""
         with self._lock:
             if self._credential == refused:
                 self._replace()
@@ -370,7 +370,7 @@ class ExecSource:
 def source_for(
     target: Target, *, clock: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
 ) -> CredentialSource:
-    """Choose what the user entry asks for; a token written there wins over a plugin, as in kubectl."""
+    """Return the source for the user entry; its token takes precedence over a plugin, as in kubectl."""
     identity = target.identity
     if identity.token_file:
         return TokenFileSource(identity, monotonic)
@@ -380,14 +380,14 @@ def source_for(
 
 
 def certificate_of(identity: Identity) -> Certificate | None:
-    """Return the client certificate that the user entry names, with the state of its files."""
+    """Return the client certificate of the user entry, with the state of its files."""
     if not (identity.cert_file or identity.cert_data):
         return None
     files = ((identity.cert_file, identity.cert_data), (identity.key_file, identity.key_data))
     stamp: list[int] = []
     for path in (path for path, data in files if path and not data):
         with suppress(OSError):
-            stamp.append(os.stat(path).st_mtime_ns)  # noqa: PTH116 - asked before every request
+            stamp.append(os.stat(path).st_mtime_ns)  # noqa: PTH116 - runs before every request
     return Certificate(*files[0], *files[1], tuple(stamp))
 
 

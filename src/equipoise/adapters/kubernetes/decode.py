@@ -1,8 +1,8 @@
-"""From the API's words to our records: small, shared where alike, and unknown where unreadable.
+"""Converts API objects to our records, which are small and share equal values.
 
-A quantity or a time that cannot be read makes that one field unknown, and is counted; the rest of the list
-is not lost for it. A creation time that cannot be read counts as the far future: never old enough.
-Pod-level resources make the containers' requests unknown: the HPA then goes by the pod's own request.
+A quantity or a time that cannot be parsed makes that one field unknown, and is counted; the rest of the list
+is unaffected. A creation time that cannot be parsed counts as the far future: the object is never old enough.
+Pod-level resources make the containers' requests unknown, since the HPA then uses the pod's own request.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from equipoise.core.errors import DECODE_ERRORS
 from equipoise.core.quantity import parse_bytes, parse_cores, parse_moment
 
 EXPENDABLE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
-"""Names of volumes, with commas between: what is lost with them is not missed."""
+"""Names of volumes, separated by commas, whose loss is acceptable."""
 ANNOTATIONS_KEPT = frozenset(
     {
         "karpenter.sh/do-not-disrupt",
@@ -64,18 +64,18 @@ ANNOTATIONS_KEPT = frozenset(
         "descheduler.alpha.kubernetes.io/prefer-no-eviction",
     }
 )
-"""Others' annotations that some balancer reads. What is not kept would fill memory."""
+"""Annotations of other tools that a balancer reads. All others are dropped to save memory."""
 PREFIXES_KEPT = ("equipoise.dev/", "autoscaling.keda.sh/paused")
-"""Our own, and the pauses that KEDA copies to its HPAs."""
+"""Our own annotations, and the pauses that KEDA copies to its HPAs."""
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 NOTHING_MATCHES = Selector((Requirement("", "In", ()),))
-"""What stands for a selector that is absent or cannot be read where a record needs one: it selects no pod."""
+"""Replaces a selector that is absent or unreadable where a record needs one; it selects no pod."""
 
 Pairs = tuple[tuple[str, str], ...]
 
 
 class Decoder:
-    """Turns the API's objects into records, with the sharing and the warnings of one cache."""
+    """Converts API objects to records, with the pool and the warnings of one cache."""
 
     def __init__(self, pool: Pool | None = None, warnings: Warnings | None = None) -> None:
         self.pool = pool or Pool()
@@ -114,7 +114,7 @@ class Decoder:
         )
 
     def node(self, raw: RawNode) -> Node:
-        """Turn a node; a size that cannot be read is 0, which takes no pod."""
+        """Return a node; a size that cannot be read is 0, which fits no pod."""
         meta, sizes = raw.metadata, raw.status.allocatable or {}
         ready = _condition(raw.status.conditions, "Ready")
         return Node(
@@ -130,7 +130,7 @@ class Decoder:
         )
 
     def workload(self, raw: RawWorkload, kind: str) -> Workload:
-        """Turn a Deployment, StatefulSet or ReplicaSet, which has no updated replicas; or a DaemonSet."""
+        """Return a Deployment, StatefulSet or ReplicaSet, which has no updated replicas, or a DaemonSet."""
         meta, status, template = raw.metadata, raw.status, raw.spec.template.spec
         counts = (
             (status.desiredNumberScheduled, status.currentNumberScheduled)
@@ -159,7 +159,7 @@ class Decoder:
         )
 
     def scale(self, raw: RawScale, ref: WorkloadRef, meta: ObjectMeta | None = None) -> Workload:
-        """Turn a `scale`, which knows neither readiness nor generations: what it sees counts as settled."""
+        """Return a workload from its `scale`; without readiness and generations, it counts as settled."""
         selector = NOTHING_MATCHES
         try:
             selector = parse_selector(raw.status.selector) if raw.status.selector else NOTHING_MATCHES
@@ -180,7 +180,7 @@ class Decoder:
         )
 
     def hpa(self, raw: RawHpa) -> Hpa:
-        """Turn an HPA; it scales something in its own namespace."""
+        """Return an HPA; its target is in its own namespace."""
         meta, spec, target = raw.metadata, raw.spec, raw.spec.scaleTargetRef
         api_version = target.apiVersion or API_VERSIONS.get(target.kind, "")
         return Hpa(
@@ -202,9 +202,9 @@ class Decoder:
         )
 
     def pdb(self, raw: RawPdb) -> Pdb:
-        """Turn a disruption budget; no selector selects nothing, an empty one everything (policy/v1).
+        """Return a PodDisruptionBudget; without a selector it selects nothing, with an empty one everything.
 
-        One that cannot be read protects everything, to be safe.
+        One whose selector cannot be read protects everything, to be safe.
         """
         meta, status = raw.metadata, raw.status
         return Pdb(
@@ -223,7 +223,7 @@ class Decoder:
     def _owner(self, meta: ObjectMeta) -> Owner | None:
         for reference in meta.ownerReferences or ():
             if reference.controller:
-                # Not by the UID alone: anybody may write any into a pod of his own.
+                # Not by the UID alone: a user can write any UID into a pod.
                 key = (Owner, reference.apiVersion, reference.kind, reference.name, reference.uid)
                 owner = self.pool.find(key)
                 if isinstance(owner, Owner):
@@ -250,7 +250,7 @@ class Decoder:
         first: list[RawContainer] | None,
         whole: Resources | None,
     ) -> tuple[Container, ...]:
-        """Turn containers and native sidecars, which the HPA counts alike."""
+        """Return containers and native sidecars, which the HPA counts alike."""
         sidecars = [c for c in first or () if c.restartPolicy == "Always"]
         pod_level = (whole.requests if whole else None) or {}
         hidden = frozenset(name for name in ("cpu", "memory") if name in pod_level)
@@ -306,7 +306,7 @@ class Decoder:
         )
 
     def _target(self, meta: ObjectMeta, target: MetricTarget) -> float:
-        """Return the target as a number; NaN, which equals and exceeds nothing, when it cannot be read."""
+        """Return the target as a number; NaN, which compares as false, when it cannot be parsed."""
         value: str | float | None = target.value
         if target.type == "Utilization":
             value = target.averageUtilization
@@ -316,7 +316,7 @@ class Decoder:
         return math.nan if number is None else number
 
     def _tolerance(self, meta: ObjectMeta, rules: RawScalingRules | None) -> float:
-        """Return what the HPA says (since Kubernetes 1.33), or the usual where it says nothing."""
+        """Return the HPA's tolerance (since Kubernetes 1.33), or the default."""
         if rules is None or rules.tolerance is None:
             return TOLERANCE
         number = self._quantity(meta, rules.tolerance, parse_bytes)
@@ -381,9 +381,9 @@ def _condition(conditions: list[RawCondition] | None, kind: str) -> RawCondition
 
 
 def _has_local_storage(volumes: Iterable[Volume], expendable: str) -> bool:
-    """Whether anything is on the node that would be lost.
+    """Return whether the pod has local storage, as the descheduler defines it.
 
-    As the descheduler counts, in memory or not, but for the volumes that the cluster autoscaler may lose.
+    Volumes that the cluster autoscaler may lose do not count.
     """
     names = expendable.split(",") if expendable else ()
     return any(

@@ -1,10 +1,9 @@
-"""Refusals and unreadable answers of an API server: one line with the address, the status and the reason.
+"""Errors of an API server and answers that cannot be decoded: one line with address, status and reason.
 
 `outline_of` finds the name, the version and the status of an object that cannot be decoded. A decoder
-recurses, also where it only skips a field or looks for the end of a value. So an object that is nested
-deeper than Python's stack allows ends the decoding of the whole page that it is in. Here JSON is cut at its
-brackets, commas and quotes, without recursion and in time proportional to its length; the parts are then
-decoded one by one. What is cut is not checked: whoever decodes a part does that.
+recurses, also where it skips a field. So an object that is nested deeper than Python's stack allows ends the
+decoding of its whole page. Here JSON is split at its brackets, commas and quotes, without recursion and in
+linear time; the parts are then decoded one by one. The split does not validate: decoding a part does.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from equipoise.core.documents import DEPTH_MAX, refuse_deep
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 
 ERROR_BODY_BYTES_MAX = 64 * 1024
-"""How much of an error's body is read; the rest is dropped with its connection."""
+"""The largest part of an error's body that is read; the rest is dropped with its connection."""
 RETRY_AFTER_SECONDS_MAX = 86_400
-"""A Status that asks for more is taken for this."""
+"""The longest delay that is accepted from a Status."""
 
 
 class Unreachable(WorldFailed):
@@ -33,15 +32,15 @@ class Unreachable(WorldFailed):
 
 
 class CredentialFailed(WorldFailed):
-    """A credential could not be had: its plugin failed, or what it gave is of no use."""
+    """There is no credential: its plugin failed, or its output is invalid."""
 
 
 class BadAnswer(WorldFailed):
-    """The server answered something that the Kubernetes API never says."""
+    """The answer is no valid answer of the Kubernetes API."""
 
 
 class Stopped(WorldFailed):
-    """The session was cut on purpose."""
+    """The session was aborted by this process."""
 
 
 class StatusCause(msgspec.Struct, frozen=True):
@@ -70,7 +69,7 @@ class ApiStatus(msgspec.Struct, frozen=True):
 
 
 class ApiError(WorldFailed):
-    """The API server said no."""
+    """The API server answered with an error."""
 
     def __init__(
         self,
@@ -94,7 +93,7 @@ class ApiError(WorldFailed):
 
 
 class RightMissing(WorldFailed):
-    """The server knows what was asked for, and we may not have it."""
+    """We do not have the right to read a kind that the server has."""
 
     def __init__(
         self, verb: str, resource: str, namespace: str | None, unknown: str, refusal: ApiError
@@ -112,7 +111,7 @@ class RightMissing(WorldFailed):
 def api_error(
     address: str, request: str, status: int, body: bytes, retry_after_seconds: float | None = None
 ) -> ApiError:
-    """Turn any error answer, however odd its body, into one clear line."""
+    """Return the error for an answer, whatever its body is."""
     said = _status(body)
     if said is None:
         return ApiError(
@@ -141,7 +140,7 @@ def api_error(
 
 
 def bad_answer(address: str, request: str, body: bytes, why: str) -> BadAnswer:
-    """Return the error for a body that is not what was asked for, with what it looks like instead."""
+    """Return the error for an invalid body, with a description of it."""
     looks = _odd_body(body[:ERROR_BODY_BYTES_MAX])
     if not looks.startswith("an HTML page"):
         looks = one_line(in_plain_words(why))
@@ -175,34 +174,34 @@ def _odd_body(body: bytes) -> str:
 
 PLACE_LENGTH_MAX = 300
 WHY_LENGTH_MAX = 200
-# A string that is never closed is one token up to the end: to look for its end again from each quote within
-# it would take time in proportion to the square of its length.
+# A string that is never closed is one token up to the end: searching its end again from each quote within it
+# would take quadratic time.
 _STRING = r'"(?:[^"\\]++|\\.)*+(?:"|\Z)'
 _FLAT = rf"[{{\[](?:[^{{}}\[\]\"]++|{_STRING})*+[}}\]]"
 _OUTER = re.compile(rf"(?:[^{{}}\[\]\",]++|{_STRING})*+([{{}}\[\],]|\Z)".encode(), re.DOTALL)
 """Up to the next bracket or comma."""
 _INNER = re.compile(rf"(?:[^{{}}\[\]\"]++|{_STRING}|{_FLAT})*+([{{}}\[\]]|\Z)".encode(), re.DOTALL)
-"""Up to the next bracket, and over pairs of brackets that hold none: commas within are no matter of ours."""
+"""Up to the next bracket, skipping pairs of brackets without brackets inside, whose commas do not count."""
 _MEMBER = re.compile(rb'\s*+("(?:[^"\\]++|\\.)*+")\s*+:', re.DOTALL)
 
 
 class Outline(NamedTuple):
-    """What is known of an object that cannot be read."""
+    """The readable parts of an object that cannot be decoded."""
 
     meta: ObjectMeta
-    """Its name, and whatever else of its metadata can be read."""
+    """Its name, and the readable rest of its metadata."""
     status: dict[str, Any]
-    """Its status, empty where that cannot be read either."""
+    """Its status, empty where it cannot be read either."""
     why: str
 
     @property
     def place(self) -> str:
-        """Its namespace and name, as messages have them."""
+        """Return namespace and name, for messages."""
         return f"{self.meta.namespace}/{self.meta.name}".strip("/")[:PLACE_LENGTH_MAX] or "unnamed"
 
 
 def members(data: bytes) -> dict[str, bytes]:
-    """Return the values of a JSON object by their keys, undecoded; raise ValueError where it is none."""
+    """Return the values of a JSON object by their keys, undecoded; raise ValueError for anything else."""
     found: dict[str, bytes] = {}
     for part in _parts(data, b"{"):
         match = _MEMBER.match(part)
@@ -213,12 +212,12 @@ def members(data: bytes) -> dict[str, bytes]:
 
 
 def elements(data: bytes) -> list[bytes]:
-    """Return the elements of a JSON array, undecoded; raise ValueError where it is none."""
+    """Return the elements of a JSON array, undecoded; raise ValueError for anything else."""
     return list(_parts(data, b"["))
 
 
 def outline_of(data: bytes, error: Exception | None = None) -> Outline:
-    """Return what an object tells although it was not decoded; raise ValueError where it is no object."""
+    """Return the readable parts of an undecodable object; raise ValueError for anything but an object."""
     parts = members(data)
     of_meta = members(parts.get("metadata", b"{}"))
     known = {
@@ -231,14 +230,14 @@ def outline_of(data: bytes, error: Exception | None = None) -> Outline:
 
 
 def why_unreadable(error: Exception) -> str:
-    """Return in a few words why something could not be decoded."""
+    """Return why something could not be decoded, in a few words."""
     if isinstance(error, RecursionError):
         return f"expected at most {DEPTH_MAX} levels, got more"
     return one_line(in_plain_words(str(error)), WHY_LENGTH_MAX) or type(error).__name__
 
 
 def _parts(data: bytes, opening: bytes) -> Iterator[bytes]:
-    """Yield what is between the commas of the outermost brackets."""
+    """Yield the parts between the commas of the outermost brackets."""
     stripped = data.strip()
     end, start, depth = (1, 1, 1) if stripped[:1] == opening else (0, 0, 0)
     while depth and (token := (_OUTER if depth == 1 else _INNER).match(stripped, end)) and token[1]:

@@ -1,22 +1,22 @@
-"""The `Leadership` port over a `Lease`: who leads, by election, with an epoch that only grows.
+"""The `Leadership` port over a `Lease`: leader election with an epoch that only increases.
 
-Safe by arithmetic on clocks that nobody compares. A leader believes in itself for `renew_seconds` from the
-moment it *began* to send its last successful renewal. A contender takes over when it has seen the record
-unchanged for the record's `leaseDurationSeconds`, counted on its own clock from when it first saw it, which
-is later than the leader's beginning. Since `renew_seconds` is the shorter one, the belief has ended before
-another's can begin, whatever the wall clocks say.
+Two replicas never lead at once, although their clocks are never compared. A leader leads for `renew_seconds`
+from the moment it *began* to send its last successful renewal. A candidate takes over when the record has not
+changed for its `leaseDurationSeconds`, counted on the candidate's clock from its first read of the record,
+which is later than that moment. Since `renew_seconds` is shorter, the old leadership has ended before the new
+one begins, whatever the wall clocks show.
 
 The clock is CLOCK_BOOTTIME: it goes on while the process is stopped (as CLOCK_MONOTONIC does) and while the
-machine sleeps (as that does not), so a leader that was away for longer than its belief wakes up without it.
+machine sleeps (as that does not), so a leader that was suspended for longer no longer leads when it resumes.
 
-`leaseTransitions` is the epoch. It grows with every acquisition, our own after a lapse included, so what was
-begun in an earlier belief can be told from what belongs to the present one. It is never below the time at
-which the process began: one that takes over under a lease of another name, or under one that was made anew,
-is above all that went before.
+`leaseTransitions` is the epoch. It increases with every acquisition, our own after a lapse included, so that
+actions begun in an earlier leadership are distinguished from present ones. It is never below the time at
+which the process started: a leader under a lease of another name, or under one that was deleted and created
+again, has a higher epoch than all before.
 
-The API has 31 bits for it. A Lease at their end leaves no higher epoch, and a lower one would let what was
-begun in a former belief pass for new: then nobody leads, and every replica says why. No election counts so
-high; somebody has edited the Lease. Once it is deleted, epochs begin anew at the time of day.
+The API has 31 bits for it. At the maximum there is no higher epoch, and a lower one would let actions of a
+former leadership pass for new: then no replica leads, and each reports why. Elections never count that far;
+the Lease was edited. Once it is deleted, epochs start again from the time of day.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from equipoise.adapters.kubernetes.lease_record import (
 
 
 def uptime_seconds() -> float:
-    """Count seconds that also pass while the process is stopped and while the machine sleeps."""
+    """Return seconds of a clock that also runs while the process is stopped and the machine sleeps."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
 def process_identity(host: str) -> str:
-    """Name this process: a restarted container has the same host name, and must not pass for the old one."""
+    """Return an identity of this process: a restarted container has the same host name as the one before."""
     return f"{host}_{secrets.token_hex(6)}"
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """How long a lease holds, how long its holder believes in it, how often it is renewed."""
+    """How long a lease is valid, how long its holder leads without a renewal, how often it is renewed."""
 
     lease_seconds: int
     renew_seconds: float
@@ -69,16 +69,16 @@ class LeaseTimes:
 
 
 class _Belief(NamedTuple):
-    """That we lead, and from when on it was true."""
+    """Our leadership: its epoch, and the time from which it counts."""
 
     epoch: int
     since: float
 
 
 class LeaseElection:
-    """Stands for election on a thread and a connection of its own, so that no work can starve it.
+    """Runs leader election on its own thread and connection, so that other work does not delay it.
 
-    `identity` must be of this process alone. `step()` does one turn, for tests; `start()` runs it.
+    `identity` must be unique to this process. `step()` runs one round, for tests; `start()` starts a thread.
     """
 
     def __init__(
@@ -95,13 +95,13 @@ class LeaseElection:
         clock: Callable[[], float] = time.time,
         on_change: Callable[[int | None], object] | None = None,
     ) -> None:
-        """Prepare; nothing is sent yet. `on_change` is told the epoch, or None, on the election's thread."""
+        """Prepare; nothing is sent yet. `on_change` gets the epoch or None, on the election's thread."""
         if not identity:
             raise ValueError("an election needs an identity that is of this process alone")
         self.identity = identity
         self.times = LeaseTimes(lease_seconds, renew_seconds, retry_seconds)
         self.last_error: Exception | None = None
-        """Why the last turn failed, or None."""
+        """The error of the last round, or None."""
         self.failures = 0
         self._monotonic = monotonic
         self._clock = clock
@@ -112,15 +112,15 @@ class LeaseElection:
         self._seen_at = -math.inf
         self._belief: _Belief | None = None
         self._lowest = first_epoch(clock())
-        """A process that begins later, under whatever lease, leads in a higher epoch."""
+        """The lowest epoch of this process; a process that starts later leads in a higher one."""
         self._claimed = 0
-        """The epoch that we hold, or have asked for without getting an answer."""
+        """The epoch that we hold, or whose acquisition got no answer."""
         self._told: int | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def epoch(self) -> int | None:
-        """Return the transition that we lead in, or None when we do not lead or can't be sure."""
+        """Return the Lease transition that we lead in; None when we do not lead or are unsure."""
         belief = self._belief
         if belief is None or self._monotonic() - belief.since >= self.times.renew_seconds:
             return None
@@ -128,7 +128,7 @@ class LeaseElection:
 
     @property
     def holder(self) -> str:
-        """Who holds the lease as far as we have seen; empty when nobody does."""
+        """The holder of the lease as of the last read; empty without one."""
         seen = self._seen
         return seen.holder if seen is not None else ""
 
@@ -137,9 +137,9 @@ class LeaseElection:
         self._thread.start()
 
     def stop(self, timeout_seconds: float = 5.0) -> bool:
-        """Return the lease up, so that a successor need not wait; tell whether that ended in time.
+        """Release the lease, so that a successor need not wait; return whether the thread ended in time.
 
-        Call it when no action of ours is under way any more.
+        Call it when no action of ours is in progress any more.
         """
         self._stopping.set()
         thread = self._thread
@@ -149,14 +149,14 @@ class LeaseElection:
         return thread is None or not thread.is_alive()
 
     def run(self) -> None:
-        """Take turns until `stop()`, then give the lease up."""
+        """Run rounds until `stop()`, then release the lease."""
         while not self._stopping.is_set():
             self.step()
             self._stopping.wait(self.times.retry_seconds)
         self.release()
 
     def step(self) -> None:
-        """Renew, acquire or look on, once. A failure is kept in `last_error`, never raised."""
+        """Renew, acquire or observe the lease once. An error is stored in `last_error`, never raised."""
         try:
             self._turn()
             self.last_error = None
@@ -166,7 +166,7 @@ class LeaseElection:
         self._tell()
 
     def release(self) -> None:
-        """Empty the lease if it is ours. We stop believing first, whatever comes of it."""
+        """Clear the lease's holder if it is ours. Our leadership ends first, even if the write fails."""
         self._belief = None
         seen = self._seen
         try:
@@ -181,19 +181,19 @@ class LeaseElection:
             try:
                 self._renew(self._seen)
             except Moved:
-                pass  # somebody touched the object, or a renewal was done without our knowing: look
+                pass  # the object was changed, or an earlier renewal took effect unnoticed: read it
             else:
                 return
         self._see(self._records.read(self._seen))
         self._judge()
 
     def _judge(self) -> None:
-        """Decide by what is there now: keep, take or leave."""
+        """Renew, acquire or leave the lease, by the record that was read."""
         seen = self._seen
         if seen is None:
             self._acquire(LeaseRecord.new(self._clock()))
         elif self._is_ours(seen):
-            # After a lapse it is acquired anew: nobody else has led meanwhile, but our belief had ended.
+            # After a lapse it is acquired again: no other replica has led since, but we did not either.
             self._acquire(seen) if self.epoch() is None else self._renew(seen)
         elif not seen.holder or self._is_expired(seen):
             self._acquire(seen)
@@ -204,7 +204,7 @@ class LeaseElection:
         return seen.holder == self.identity and seen.transitions == self._claimed
 
     def _is_expired(self, seen: LeaseRecord) -> bool:
-        """By our own watching alone: the holder's clock may be wrong, and so may ours."""
+        """Return whether the record was unchanged for its duration; wall clocks are not compared."""
         held_seconds = seen.duration_seconds or self.times.lease_seconds
         return self._monotonic() - self._seen_at >= held_seconds
 
@@ -215,14 +215,14 @@ class LeaseElection:
         try:
             self._write(seen.acquired_by(self.identity, self._claimed, self.times.lease_seconds, now))
         except Moved:
-            self._claimed = 0  # somebody was quicker; only a claim without an answer may be ours yet
+            self._claimed = 0  # another replica was faster; only a claim without an answer may still be ours
             raise
 
     def _renew(self, seen: LeaseRecord) -> None:
         self._write(seen.renewed(self.times.lease_seconds, self._clock()))
 
     def _write(self, wanted: LeaseRecord) -> None:
-        """Swap the record; the belief counts from before the request, the successor's wait from after it."""
+        """Swap the record; our leadership counts from before the request, others' wait from after it."""
         began = self._monotonic()
         written = self._records.write(wanted)
         self._belief = _Belief(wanted.transitions, began)
@@ -246,9 +246,9 @@ class LeaseElection:
 
 
 def _of_its_own(client: Client, times: LeaseTimes) -> Client:
-    """Open a session whose requests end well within a belief, so that a dead link leaves time for another.
+    """Return a session whose requests end within half a leadership, so that a dead link leaves time to retry.
 
-    Its credentials are its own too: a plugin that hangs for somebody else must not hold up a renewal.
+    It has its own credentials: a plugin that hangs for another session must not delay a renewal.
     """
     request_seconds = times.renew_seconds / 2
     limits = Limits(request_seconds, request_seconds, request_seconds, connections_max=1)

@@ -1,4 +1,4 @@
-"""The `Lease` object: what is written in it, and how it is read and swapped."""
+"""The `Lease` object: its fields, reads, and writes by compare-and-swap."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _KEPT_WHEN_MADE_ANEW = ("labels", "annotations")
 NUMBER_MAX = 2**31
 """Beyond the 32 bits of the API's numbers, whatever their sign."""
 _FIRST_EPOCH_SECONDS = 10.0
-"""In these units the time fits the API's 32 bits for six centuries."""
+"""The unit of epochs: the time in it fits the API's 32 bits for six centuries."""
 
 
 class Moved(Exception):  # noqa: N818 - reads as a fact
-    """The object is not what was read: nothing was written."""
+    """The object has changed since it was read: nothing was written."""
 
 
 class EpochsUsedUp(WorldFailed):
-    """No higher epoch can be written, so that nobody can lead."""
+    """The API has no higher epoch, so that no replica can lead."""
 
 
 class RawLease(msgspec.Struct):
-    """A Lease as the API has it; fields that we do not know are kept as they are."""
+    """A Lease as the API has it, with the fields that we do not read."""
 
     metadata: dict[str, Any]
     spec: dict[str, Any] | None = None
@@ -40,7 +40,7 @@ class RawLease(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """One state of a lease. Without a version the object is not there (any more)."""
+    """One state of a lease. Without a version, the object does not exist."""
 
     holder: str
     transitions: int
@@ -51,7 +51,7 @@ class LeaseRecord:
 
     @classmethod
     def read(cls, raw: RawLease) -> LeaseRecord:
-        """Take what is written in an object."""
+        """Return the record of an object."""
         spec = raw.spec or {}
         return cls(
             holder=str(spec.get("holderIdentity") or ""),
@@ -64,27 +64,27 @@ class LeaseRecord:
 
     @classmethod
     def new(cls, now: float) -> LeaseRecord:
-        """Begin a lease where there is none."""
+        """Return the first record of a lease that does not exist yet."""
         return cls(holder="", transitions=first_epoch(now), duration_seconds=0)
 
     def missing(self) -> LeaseRecord:
-        """Remember a lease whose object was deleted: its holder may not know yet, and its epochs go on."""
+        """Return the record of a deleted lease: its holder may still lead, and its epochs continue."""
         kept = {name: self.metadata[name] for name in _KEPT_WHEN_MADE_ANEW if name in self.metadata}
         return replace(self, version="", metadata=kept)
 
     def acquired_by(self, identity: str, epoch: int, lease_seconds: int, now: float) -> LeaseRecord:
-        """Return it with a new holder, in a new epoch."""
+        """Return the record with a new holder, in a new epoch."""
         assert identity, "a holder has a name"
         times = {"acquireTime": micro_time(now), "renewTime": micro_time(now)}
         return self._with(identity, epoch, lease_seconds, times)
 
     def renewed(self, lease_seconds: int, now: float) -> LeaseRecord:
-        """Leave it with its holder for longer."""
+        """Return the record with a new renewal time."""
         assert self.holder, "a lease that nobody holds is acquired, not renewed"
         return self._with(self.holder, self.transitions, lease_seconds, {"renewTime": micro_time(now)})
 
     def released(self, now: float) -> LeaseRecord:
-        """Leave it to whoever comes first; its epoch stays as it is until then."""
+        """Return the record without a holder; its epoch stays until the next acquisition."""
         assert self.holder, "only its holder releases a lease"
         return self._with("", self.transitions, 1, {"renewTime": micro_time(now)})
 
@@ -100,12 +100,11 @@ class LeaseRecord:
 
 
 def first_epoch(now: float) -> int:
-    """Return the lowest epoch that may be taken at a time of day.
+    """Return the lowest epoch that may be acquired at a time of day.
 
-    There may have been another lease: whoever deletes one, installs anew, or lets each balancer run with a
-    lease of its own (and back) leaves ledgers and tiers behind that were written in its epochs, and an epoch
-    below those would be fenced off for ever. So epochs follow the time of day, in steps that are shorter than
-    a reign. A clock that is wrong costs patience, not safety.
+    There may have been another lease. After a deletion, a new installation or a switch to one lease for each
+    balancer, ledgers and tiers still carry its epochs, and would refuse lower ones for ever. So epochs follow
+    the time of day, in steps that are shorter than a leadership. A wrong clock costs time, not safety.
     """
     return int(now // _FIRST_EPOCH_SECONDS)
 
@@ -113,8 +112,8 @@ def first_epoch(now: float) -> int:
 def next_epoch(seen: LeaseRecord, now: float, place: str) -> int:
     """Return the epoch after a record's; raise EpochsUsedUp where the API has no number for it.
 
-    A Lease at the end of all numbers that was deleted is begun anew: what was written in its epochs still
-    refuses lower ones, so that nothing is done twice.
+    A deleted Lease at the highest number starts again from the time of day: ledgers written in its epochs
+    still refuse lower ones, so that no action runs twice.
     """
     if seen.transitions < EPOCH_MAX:
         return seen.transitions + 1
@@ -129,7 +128,7 @@ def next_epoch(seen: LeaseRecord, now: float, place: str) -> int:
 
 
 def _whole(spec: dict[str, Any], name: str) -> int:
-    """Return a number of the spec; absent is 0."""
+    """Return a number of the spec; 0 where it is absent."""
     value = spec.get(name)
     if value is None:
         return 0
@@ -150,7 +149,7 @@ class LeaseRecords:
         self.place = f"{namespace}/{name}"
 
     def read(self, before: LeaseRecord | None) -> LeaseRecord | None:
-        """Return the lease as it is; None when there is none and never was one that we have seen."""
+        """Return the lease as it is; None when it does not exist and `before` is None."""
         try:
             return self._record(self._client.get(self._path), f"GET {self._path}")
         except ApiError as error:
@@ -159,7 +158,7 @@ class LeaseRecords:
             return before.missing() if before is not None else None
 
     def write(self, wanted: LeaseRecord) -> LeaseRecord:
-        """Swap the lease, or make it where it has no version; raise Moved when it is not as it was read."""
+        """Replace the lease, or create it where it has no version; raise Moved when it has changed."""
         metadata = {name: value for name, value in wanted.metadata.items() if name != "managedFields"}
         metadata |= {"name": self._name, "namespace": self._namespace}
         body = {
@@ -187,5 +186,5 @@ class LeaseRecords:
 
 
 def micro_time(at: float) -> str:
-    """Write a time as the API's MicroTime."""
+    """Return a time as the API's MicroTime."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
