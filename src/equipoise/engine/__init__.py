@@ -1,1 +1,1 @@
-"""May we act now? One question per file; guards only reduce."""
+"""What the balancers share: guards, budgets, the fenced executor, recording and status."""

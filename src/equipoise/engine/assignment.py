@@ -1,8 +1,8 @@
 """Which policies can be followed, and why the others cannot, for every balancer that has policies.
 
-A policy that cannot be read is not followed, and its status says why; the others are. What happens
-when two policies want the same workload is each balancer's own ruling: the first by name has it (rotation),
-neither has it (proportional), the oldest writes it (recommendation).
+A policy that cannot be parsed is not followed, and its status has the reason; the others are followed. Which
+of two policies with the same target is followed, each balancer decides: the first by name (rotation), neither
+(proportional), the oldest (recommendation).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 class RejectedPolicy(NamedTuple):
-    """Why a policy is not followed, or not in full: the condition's reason and message."""
+    """The reason and message of the condition of a policy that is not followed, or not in full."""
 
     code: str
     sentence: str
 
     @classmethod
     def of_failure(cls, failed: FailedTurn) -> "RejectedPolicy":
-        """Return what a policy's status says of an error that ended its turn."""
+        """Return the rejection that reports an error in the policy's share of a cycle."""
         reason = failed_reason(failed)
         return cls(reason.code.value, reason.sentence)
 
@@ -52,7 +52,7 @@ def assign_each(
     assign_one: Callable[[PolicyObject], T | RejectedPolicy],
     isolation: Isolation,
 ) -> tuple[dict[ObjectRef, T], dict[ObjectRef, RejectedPolicy]]:
-    """Return what each policy is to have, in order, and which are rejected; an error rejects only its own."""
+    """Return the assignment of each policy, in order, and the rejected ones; an error rejects one policy."""
     found: dict[ObjectRef, T] = {}
     rejected: dict[ObjectRef, RejectedPolicy] = {}
     for policy in policies:

@@ -1,9 +1,9 @@
-"""The balancers that exist, and what the rest of the program knows of each.
+"""The table of balancers, and the descriptor by which the rest of the program uses each of them.
 
-A process imports the code of the balancers that it runs and no other: numpy alone costs the node agent its
-memory and `--help` its time. So the table has what is known without a balancer's code, and the dotted name of
-its descriptor, which is imported when it is first asked for. A sixth balancer is a folder, a row of this
-table, and its commands.
+A process imports only the balancers that it runs: importing numpy would cost the node agent memory and
+`--help` time. So a row of the table has only what needs no balancer's code, and the dotted name of the
+descriptor, which is imported on first use. A sixth balancer is a folder, a row of this table, and its
+commands.
 """
 
 import pkgutil
@@ -26,13 +26,13 @@ class Registered:
     descriptor: str
     """The dotted name of its `Balancer`."""
     summary: str
-    """What it is about, for the dashboard."""
+    """A short description for the dashboard."""
     interval_seconds: float | None = None
-    """How often the operator runs its cycle by default; None where the node agent runs it."""
+    """The operator's default interval between cycles; None where the node agent runs the balancer."""
     is_default: bool = True
-    """Whether the operator runs it unless told otherwise."""
+    """Whether the operator runs it by default."""
     title: str = ""
-    """Its name for people, where that is not the capitalized one."""
+    """The displayed name, where that is not the capitalized one."""
 
 
 BALANCERS: Mapping[str, Registered] = {
@@ -58,7 +58,7 @@ class GaugeSpec(NamedTuple):
     help: str
     labels: Labels
     read: Callable[[Decision], Iterable[tuple[Labels, float]] | None]
-    """Returns the series of a decision; None leaves the subject's series as they are."""
+    """Returns the series of a decision; None leaves the subject's series unchanged."""
 
 
 class CounterSpec(NamedTuple):
@@ -72,7 +72,7 @@ class CounterSpec(NamedTuple):
 
 
 class LogLine(NamedTuple):
-    """A line of the log that people look for by its words."""
+    """A log line whose text people search for."""
 
     level: str
     event: str
@@ -85,25 +85,25 @@ def _no_lines(_: CycleReport | Exception) -> Iterable[LogLine]:
 
 @dataclass(frozen=True, slots=True)
 class Balancer:
-    """One balancer, as the engine, the command line, the metrics and the dashboard know it."""
+    """The descriptor of one balancer, for the engine, the command line, the metrics and the dashboard."""
 
     name: str
     kinds: tuple[DefinedKind, ...]
-    """The custom resources that it brings."""
+    """The custom resources that the balancer defines."""
     decide: Callable[..., object]
-    """Its pure function."""
+    """The pure function that makes a decision."""
     redecide: Callable[[Record], Decision]
-    """Decides again from a record."""
+    """Makes the decision again from a record."""
     make_loop: Callable[[Wiring, LoopSettings], Loop] | None = None
     """Makes the operator's loop; None where the node agent runs the balancer."""
     observes_workloads: bool = True
-    """Whether it needs the cluster's workloads, and the right to see them."""
+    """Whether it needs the cluster's workloads, and the permission to read them."""
     gauges: tuple[GaugeSpec, ...] = ()
     counters: tuple[CounterSpec, ...] = ()
     verbs: tuple[str, str] = ("evict", "evicted")
-    """What it does to a pod, as an order and as an outcome."""
+    """The verb for its action on a pod: imperative and past tense."""
     log_lines: Callable[[CycleReport | Exception], Iterable[LogLine]] = _no_lines
-    """Lines beside those of every cycle, of a report or of the error that ended a cycle."""
+    """Returns additional log lines for a report, or for the error that ended a cycle."""
 
 
 def balancer(name: str) -> Balancer:

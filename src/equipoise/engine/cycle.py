@@ -1,6 +1,6 @@
-"""What the cycles of all balancers call at their ends.
+"""Functions that the cycles of all balancers end with.
 
-These are functions, and no loop that is to be filled in: the middle of the five cycles differs.
+There is no common loop class: the five cycles differ in everything between observing and recording.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ def record_failure(
     record_id: str,
     outcomes: Sequence[Outcome] = (),
 ) -> Decision:
-    """Record a turn that failed, with what was sent before; return the decision that stands for it."""
+    """Record a failed turn with the actions sent before the error; return the decision that reports it."""
     decision = failed_decision(failed, outcomes)
     written = failed_record(balancer, decision, at, record_id, outcomes)
     isolation.attempt(failed.subject, lambda: journal.append(written))
@@ -33,6 +33,6 @@ def record_failure(
 
 
 def status_error(isolation: Isolation, policy: PolicyObject, write: Callable[[], str]) -> str:
-    """Write a status, and return what `write` could not write; any other error is the policy's own."""
+    """Write a status and return why it could not be written; any other error becomes a failed turn."""
     error = isolation.attempt(str(policy.ref), write)
     return "" if isinstance(error, FailedTurn) else error

@@ -1,10 +1,10 @@
-"""Which pods may be disturbed at all, and how many at once.
+"""Which pods may be disrupted, and how many at the same time.
 
-A pod may be protected by what it is or by an annotation. Of the others, only so many may be away at the same
-time: of one workload, of the whole cluster, and as each PodDisruptionBudget allows. The server's dry run of
-an eviction does not count down, so it is true for the first pod only. `DisruptionBudget` counts down for a
-whole cycle. It is never more generous than the server: where that lets a pod go for free (one that is not
-ready, say), one is counted all the same.
+A pod is protected by its kind, its priority or an annotation. The number of other pods that may be disrupted
+at the same time is limited per workload, for the whole cluster, and by each PodDisruptionBudget. The API
+server's dry run of an eviction does not count down, so its answer holds for the first pod only.
+`DisruptionBudget` counts down for a whole cycle. It never allows more than the server: an eviction that the
+server does not count (of a pod that is not ready, for example) is counted here.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ from equipoise.core.reason import Code, Reason
 
 SYSTEM_NAMESPACES = frozenset({"kube-system"})
 CRITICAL_PRIORITY_MIN = 2_000_000_000
-"""Kubernetes keeps priorities from here on for its own critical classes."""
+"""Kubernetes reserves priorities from this value on for its own critical classes."""
 CRITICAL_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
 ROTATE = "equipoise.dev/rotate"
 RECOMMEND = "equipoise.dev/recommend"
@@ -32,11 +32,11 @@ STAYS_WHEN_SET = (
     "karpenter.sh/do-not-evict",
     "descheduler.alpha.kubernetes.io/prefer-no-eviction",
 )
-"""Any value but `false` counts: who writes such an annotation means it."""
+"""Any value but `false` counts."""
 
 
 def held_by_kind(kind: str, *, includes_stateful_sets: bool) -> Reason | None:
-    """Hold StatefulSets: the same identity comes back with the same share of the load."""
+    """Hold StatefulSets: a replacement has the same identity, and so the same share of the load."""
     if kind != "StatefulSet" or includes_stateful_sets:
         return None
     sentence = "A StatefulSet is rotated only where includeStatefulSets says so."
@@ -44,9 +44,9 @@ def held_by_kind(kind: str, *, includes_stateful_sets: bool) -> Reason | None:
 
 
 def opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
-    """Return the annotation that asks to be left alone, as `key=value`; empty without one.
+    """Return the annotation that opts out of disruption, as `key=value`; empty without one.
 
-    Our own counts most: `equipoise.dev/rotate: "true"` overrules what was meant for other tools.
+    Our own has precedence: `equipoise.dev/rotate: "true"` overrules annotations meant for other tools.
     """
     values = dict(annotations)
     if not values or _normalized(values.get(ROTATE)) == "true":
@@ -57,9 +57,9 @@ def opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
 
 
 def adoption_opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
-    """Return the annotation that asks to leave a workload's settings alone, as `key=value`, or nothing.
+    """Return the annotation that opts a workload out of changed settings, as `key=value`; empty without one.
 
-    What was meant for tools that evict does not count for settings.
+    Annotations meant for tools that evict pods do not count here.
     """
     values = dict(annotations)
     if _normalized(values.get(RECOMMEND)) == "false":
@@ -71,7 +71,7 @@ def adoption_opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
 
 
 def protection_of(pod: Pod, *, includes_local_storage: bool, includes_stateful_sets: bool = False) -> str:
-    """Return why a pod is never evicted, or nothing."""
+    """Return why a pod is never evicted; empty if it may be."""
     if pod.is_mirror or (pod.owner is not None and pod.owner.kind == "Node"):
         return "it is a static pod"
     if pod.owner is None:
@@ -100,14 +100,14 @@ def _normalized(value: str | None) -> str:
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A pod that has to stay for now, and the budgets that keep it."""
+    """A pod that may not be evicted now, and the budgets that forbid it."""
 
     pod: Pod
     budgets: tuple[Pdb, ...]
 
     @property
     def sentence(self) -> str:
-        """Return why, in words that a person understands."""
+        """Return why the pod may not be evicted now, as a sentence."""
         names = ", ".join(budget.name for budget in self.budgets)
         if len(self.budgets) > 1:
             return f"{self.pod.name} is selected by several budgets ({names}), which Kubernetes never evicts"
@@ -124,7 +124,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Cleared(msgspec.Struct, frozen=True):
-    """Which pods may go now, and which have to wait; both in the order in which they were wanted."""
+    """Which pods may be evicted now, and which must wait; both in the order of the candidates."""
 
     may_go: tuple[Pod, ...]
     waiting: tuple[Waiting, ...]
@@ -133,11 +133,11 @@ class Cleared(msgspec.Struct, frozen=True):
 def clear(
     candidates: Sequence[Pod], budgets: Iterable[Pdb], left: dict[tuple[str, str], int] | None = None
 ) -> Cleared:
-    """Count down from what every matching budget allows, pod by pod in the order wanted.
+    """Return which candidates the budgets allow to evict, counting down in the order of the candidates.
 
-    A pod under several budgets is held, since the server refuses it; so is one whose budget is not current,
-    which counts as none allowed. A pod under no budget may go. One that waits takes nothing from the next.
-    `left` carries what the budgets still allow from one call to the next.
+    A pod under several budgets waits, since the server refuses its eviction; so does one whose budget's
+    status is not current, which counts as 0 allowed. A pod under no budget may be evicted. A pod that waits
+    costs no budget. `left` carries the remaining disruptions of each budget from one call to the next.
     """
     namespaces = {pod.namespace for pod in candidates}
     by_namespace: dict[str, list[Pdb]] = defaultdict(list)
@@ -188,7 +188,7 @@ HOUR_SECONDS = 3600.0
 
 
 def held_by_hourly_budget(ledger: Ledger, balancer: str, rounds_max: int, at: float) -> Reason | None:
-    """Hold when this hour's rounds are used up."""
+    """Hold when the rounds of the last hour have used up the budget."""
     used = ledger.rounds_since(at - HOUR_SECONDS, balancer)
     if used < rounds_max:
         return None
@@ -203,7 +203,7 @@ def held_by_hourly_budget(ledger: Ledger, balancer: str, rounds_max: int, at: fl
 def room_for_disruption(
     disturbed: int, disturbed_max: int, disturbed_in_cluster: int, disturbed_in_cluster_max: int
 ) -> tuple[int, Reason]:
-    """Return how many more pods may go at once, of this workload and of all, and the reason for the rest."""
+    """Return how many more pods may be disrupted, by both limits, and the reason that holds the rest."""
     here = max(0, disturbed_max - disturbed)
     everywhere = max(0, disturbed_in_cluster_max - disturbed_in_cluster)
     numbers = {"disturbed": disturbed, "disturbed_in_cluster": disturbed_in_cluster}
@@ -222,32 +222,32 @@ def room_for_disruption(
 
 @dataclass(slots=True)
 class DisruptionBudget:
-    """What one cycle may still disturb; it is spent as the cycle goes on.
+    """The disruptions that one cycle may still cause, counted down during the cycle.
 
-    So two workloads of one cycle do not both get what is left for one of them.
+    So two workloads of one cycle cannot both use what is left for one of them.
     """
 
     away: set[str]
-    """UIDs of all pods of the cluster that are away, whoever caused it; what the cycle evicts is added."""
+    """UIDs of all disrupted pods of the cluster, whatever the cause; the cycle adds those that it evicts."""
     away_max: int
     pdbs: Sequence[Pdb]
     _allowed: dict[tuple[str, str], int] = field(default_factory=dict)
-    """What each PodDisruptionBudget still allows, once it has been asked."""
+    """The disruptions that each PodDisruptionBudget still allows, once it has been used."""
 
     def disturbed(self, pods: Iterable[Pod], replicas_wanted: int, ledger: Ledger) -> int:
-        """Return how many pods of a workload are away, were or may have been sent away, or are missing."""
+        """Return how many pods of a workload are disrupted, were or may have been evicted, or are missing."""
         sent, unfinished = ledger.sent(), list(pods)
         disturbed = sum(pod.uid in self.away or pod.uid in sent for pod in unfinished)
         return disturbed + max(0, replicas_wanted - len(unfinished))
 
     def room(self, disturbed: int, disturbed_max: int) -> tuple[int, Reason]:
-        """Return how many more pods of a workload may go at once, and the reason for the rest."""
+        """Return how many more pods of a workload may be disrupted, and the reason that holds the rest."""
         return room_for_disruption(disturbed, disturbed_max, len(self.away), self.away_max)
 
     def clear(self, candidates: Sequence[Pod]) -> Cleared:
-        """Return which of these pods the PodDisruptionBudgets let go, without spending anything."""
+        """Return which candidates the PodDisruptionBudgets allow to evict, without counting them."""
         return clear(candidates, self.pdbs, dict(self._allowed))
 
     def spend(self, pods: Sequence[Pod]) -> None:
-        """Count these pods under their PodDisruptionBudgets."""
+        """Count these evictions under their PodDisruptionBudgets."""
         clear(pods, self.pdbs, self._allowed)

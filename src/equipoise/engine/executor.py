@@ -1,10 +1,10 @@
 """One action at a time through the ledger: intent, re-check, leadership, send, outcome.
 
-A process may crash, be stopped or lose its Lease between any two steps, and two leaders may believe in
-themselves at once; still no budget may be used twice. So the intent is written by compare-and-swap to the
-ledger that the guards have seen before anything is sent, with the epoch of our Lease in it. Every prefix is
-safe: a crash after the intent or after the action leaves an entry that counts as done; a process that was
-stopped in between finds that it does not lead any more, and sends nothing.
+A process may crash, be suspended or lose its Lease between any two steps, and two replicas may both act as
+leader for a moment; still no budget may be used twice. So before anything is sent, the intent is written by
+compare-and-swap to the ledger version that the guards have read, with the epoch of our Lease. Every prefix of
+the steps is safe: a crash after the intent or after the action leaves an entry that counts as done; a process
+that was suspended in between finds that it is no longer the leader, and sends nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from equipoise.engine.isolation import Isolation
 from equipoise.ports import Actuator, EvictionResult, Leadership, Store, StoreConflict, Stored
 
 SETTLE_TRIES = 5
-"""How often an outcome is written again when somebody else wrote in between."""
+"""Attempts to write an outcome when another writer is faster."""
 
 STATES = {
     EvictionResult.ACCEPTED: EntryState.DONE,
@@ -29,11 +29,11 @@ STATES = {
     EvictionResult.REFUSED: EntryState.FAILED,
     EvictionResult.FORBIDDEN: EntryState.FAILED,
 }
-"""What each answer to an eviction means for its intent."""
+"""The state of the intent after each answer to an eviction."""
 
 
 class ActionResult(NamedTuple):
-    """What came of an action that was sent, and what that means for its intent."""
+    """The result of an action that was sent, and the state of its intent."""
 
     result: str
     detail: str
@@ -47,22 +47,22 @@ def evict(actuator: Actuator, pod: PodRef, grace_seconds: int | None = None) -> 
 
 
 class Intent(NamedTuple):
-    """What the ledger says of an action before it is sent."""
+    """The ledger's entry about an action before it is sent."""
 
     id: str
     workload: WorkloadRef
-    """In whose ledger it is."""
+    """The workload whose ledger has the entry."""
     pod: str
     uid: str
     at: float
     epoch: int
-    """In which we led when the action was decided: in no other it is sent."""
+    """The epoch in which the action was decided; it is sent in no other."""
     round: str = ""
-    """What the actions of one decision share; by default the id."""
+    """The id that the actions of one decision share; by default the intent's own."""
 
 
 class Executed(NamedTuple):
-    """What came of an action, and the ledger after it; None where that is not known."""
+    """The outcome of an action, and the ledger after it; None where that is unknown."""
 
     outcome: Outcome
     stored: Stored | None = None
@@ -76,7 +76,7 @@ class FencedExecutor:
     store: Store
     leadership: Leadership
     recheck: Callable[[Action], str | None]
-    """Observes the target once more, right before the action; returns why it must not be done, or None."""
+    """Reads the target again, right before the action; returns why it must not be sent, or None."""
     on_step: Callable[[str], object] = ignore
     """Called after each step; tests stop the process there."""
 
@@ -88,10 +88,11 @@ class FencedExecutor:
         based_on: Stored,
         memory: Mapping[str, Any] | None = None,
     ) -> Executed:
-        """Send an action if we still lead in the epoch of its intent, and nothing else has changed.
+        """Send an action if we are still the leader in the epoch of its intent, and its target is unchanged.
 
-        `based_on` is the ledger that the guards have seen: when it has changed since, they would have to be
-        asked again, so nothing is sent. `memory` is what our balancer remembers from the intent on.
+        `based_on` is the ledger that the guards have read: if it has changed since, their answers no longer
+        hold, so nothing is sent. `memory` replaces the balancer's memory in the ledger, together with the
+        intent.
         """
         entry = self._entry(action, intent)
         key = intent.workload
@@ -99,11 +100,11 @@ class FencedExecutor:
             ledger = Ledger.from_data(based_on.data).with_intent(entry, memory)
             stored = self.store.write(key, ledger.to_data(), based_on.version)
         except (StoreConflict, Fenced, WorldFailed) as error:
-            # Without a written intent nothing is sent, so this is certain: it did not happen.
+            # Nothing is sent without a written intent, so it is certain that nothing was changed.
             return Executed(Outcome(action, "Fenced", str(error)))
         self.on_step("intent")
         fenced = Executed(Outcome(action, "Fenced", "our turn was over after the intent"))
-        if self.leadership.epoch() != entry.epoch:  # whoever leads now settles it, and asks for what it needs
+        if self.leadership.epoch() != entry.epoch:  # the present leader settles the intent
             return fenced
         outdated = self.recheck(action)
         if outdated is not None:
@@ -135,7 +136,7 @@ class FencedExecutor:
     def _settle(self, key: WorkloadRef, entry_id: str, state: EntryState, stored: Stored) -> Stored | None:
         """Write the outcome, and return the ledger on which the next action may be based.
 
-        There is none when somebody else wrote meanwhile, since the guards have not seen that.
+        Returns None when another writer was faster, since the guards have not read that version.
         """
         try:
             ledger = Ledger.from_data(stored.data).settled(entry_id, state)
@@ -147,7 +148,7 @@ class FencedExecutor:
         return None
 
     def _settle_anew(self, key: WorkloadRef, entry_id: str, state: EntryState) -> None:
-        """Try again over what others wrote. When that fails the intent stays, and counts as done."""
+        """Write the outcome into the newest version. If that fails the intent stays, and counts as done."""
         for _ in range(SETTLE_TRIES):
             try:
                 stored = self.store.read(key)
@@ -164,9 +165,9 @@ class FencedExecutor:
 def execute_isolated(
     isolation: Isolation, subject: str, action: Action, work: Callable[[], Executed]
 ) -> Executed:
-    """Return what came of an action; it is unknown after an error, since it may have been sent.
+    """Return the outcome of an action; after an error it is `Unknown`, since the action may have been sent.
 
-    The intent is in the ledger then, and counts. An error that is no answer is recorded as the subject's own.
+    The intent stays in the ledger and counts as done. An unexpected exception is recorded as a failed turn.
     """
     try:
         return work()

@@ -1,13 +1,13 @@
-"""Guards that several balancers ask before they act. Each returns why to wait, or None; they only reduce.
+"""Guards of several balancers. Each returns a reason to wait, or None; guards only reduce a decision.
 
-A decision says what would be right for what was observed. Whether it may be carried out now depends on what a
-pure function cannot know: a pause, leadership, the age of the snapshot, what others do to the same workload.
-A guard is a function of one such input and of nothing else; each balancer calls those that it needs, in an
-order of its own, and the first reason is the one that people see.
+A decision is right for what was observed. Whether it may be executed now depends on input that a pure
+function does not have: a pause, leadership, the age of the snapshot, actions of others on the same workload.
+A guard is a function of one such input; each balancer calls those that it needs in its own order, and reports
+the first reason.
 
-Two balancers may run in two processes with two Leases, and agents have none. What they share is the ledger of
-the workload: whoever finds that another has begun something waits until it is over. The compare-and-swap with
-which the own intent is then written makes sure that nobody has begun in between.
+Two balancers may run in two processes with two Leases, and agents have none. They share the ledger of the
+workload: a balancer that finds another's recent action waits until it is over. The compare-and-swap that
+writes its own intent then fails if another has written an intent in between.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,7 +20,7 @@ from equipoise.ports import Leadership, Pauses
 
 
 def held_by_cooldown(ledger: Ledger, balancer: str, cooldown_seconds: float, at: float) -> Reason | None:
-    """Hold until so long after the last action, whoever led then."""
+    """Hold until the cooldown after the last action is over, whichever replica was the leader then."""
     last = ledger.last_at(balancer)
     if last is None or at - last >= cooldown_seconds:
         return None
@@ -38,13 +38,13 @@ def held_by_cooldown(ledger: Ledger, balancer: str, cooldown_seconds: float, at:
 
 
 def count_streaks(before: Mapping[str, int], hot: Collection[str]) -> dict[str, int]:
-    """Return in how many cycles in a row each was hot; whoever was not begins anew."""
-    assert all(count >= 1 for count in before.values()), "who was never hot has no count"
+    """Return the number of consecutive cycles, this one included, in which each pod was hot."""
+    assert all(count >= 1 for count in before.values()), "a pod that was never hot has no count"
     return {uid: before.get(uid, 0) + 1 for uid in hot}
 
 
 def hold_spikes(decision: Decision, streaks: Mapping[str, int], cycles_min: int) -> Decision:
-    """Hold from the first pod on that was not hot for long enough: one cycle may be a spike."""
+    """Hold the actions from the first pod on that was not hot for enough cycles: one may be a spike."""
     for number, action in enumerate(decision.actions):
         cycles_hot = streaks.get(action.uid)
         if cycles_hot is not None and cycles_hot < cycles_min:
@@ -74,7 +74,7 @@ def held_by_lag(lag: float | None, threshold: float, query: str = "?") -> Reason
 
 
 def held_by_pause(pauses: Pauses, namespace: str) -> Reason | None:
-    """Hold in a paused namespace, and wherever we can't tell."""
+    """Hold in a paused namespace, and where it is unknown whether it is paused."""
     try:
         paused_by = pauses.pause_of(namespace)
     except WorldFailed as error:
@@ -85,20 +85,20 @@ def held_by_pause(pauses: Pauses, namespace: str) -> Reason | None:
 
 
 OTHERS_SECONDS = INTENT_MAX_SECONDS
-"""For so long an action may not show in a snapshot yet; from then on what is observed counts."""
+"""How long an action may be missing from a snapshot; after that, what is observed counts."""
 RECOVERY_SECONDS = 3600.0
-"""For so long a workload that is not whole may be so because of another's action."""
+"""How long a workload's missing pods may be the effect of another's action."""
 
 
 def held_by_others(ledger: Ledger, balancer: str, at: float) -> Reason | None:
-    """Hold shortly after another balancer, or an agent, has taken a pod of this workload or may have."""
+    """Hold shortly after another balancer or an agent has acted on a pod of this workload, or may have."""
     return _held([entry for entry in ledger.entries if entry.balancer != balancer], at, OTHERS_SECONDS)
 
 
 def held_by_anyone(ledger: Ledger, own: Collection[str], at: float, *, is_whole: bool) -> Reason | None:
-    """Hold while anyone's action but our own is under way: for an agent, which observes some of the pods.
+    """Hold while an action other than our own is in progress: for an agent, which reads one node's pods.
 
-    While the workload lacks pods that it wants (not `is_whole`), an action of the last hour is under way.
+    While the workload lacks ready pods (not `is_whole`), an action of the last hour counts as in progress.
     """
     entries = [entry for entry in ledger.entries if entry.id not in own]
     return _held(entries, at, OTHERS_SECONDS if is_whole else RECOVERY_SECONDS)
@@ -119,7 +119,7 @@ def _held(entries: Collection[Entry], at: float, seconds: float) -> Reason | Non
 
 
 def held_by_leader(leadership: Leadership) -> Reason | None:
-    """Hold unless we lead at this moment."""
+    """Hold unless this replica is the leader now."""
     if leadership.epoch() is not None:
         return None
     return Reason(Code.HELD_BY_LEADER, "This process does not lead, so it only looks.")
@@ -129,7 +129,7 @@ SNAPSHOT_AGE_MAX_SECONDS = 120.0
 
 
 def held_by_age(age_seconds: float) -> Reason | None:
-    """Hold when the snapshot is old, whatever kept us: the cluster may be anything by now."""
+    """Hold when the snapshot is too old: the cluster may have changed since."""
     if age_seconds <= SNAPSHOT_AGE_MAX_SECONDS:
         return None
     most = SNAPSHOT_AGE_MAX_SECONDS

@@ -1,10 +1,10 @@
-"""An error is as large as its cause: what fails about one workload costs that workload's share of the cycle.
+"""An error is as large as its cause: one about a workload ends only that workload's share of the cycle.
 
-Every loop runs what is about one workload, policy or pod through an `Isolation`. An exception there becomes a
-`FailedTurn`, which the cycle reports beside its decisions, and the others go on in the same cycle. Work that
-is done for many at once is narrowed: where the whole fails, halves are tried, down to the guilty ones.
+Every loop runs the work about one workload, policy or pod through an `Isolation`. An exception there becomes
+a `FailedTurn`, which the cycle reports beside its decisions; all others are processed in the same cycle. Work
+that is done for a batch is bisected: if the batch fails, halves are tried, down to the items that fail alone.
 
-Never isolated are a lost leadership, a stop, and what is no `Exception`, such as an interrupt.
+Lost leadership, a stop, and a `BaseException` such as an interrupt are never isolated.
 """
 
 import traceback
@@ -25,19 +25,19 @@ ERROR_LENGTH_MAX = 300
 TRACEBACK_LENGTH_MAX = 20_000
 FRAMES_MAX = 50
 DEPENDENCY_FAILURES_MAX = 3
-"""After so many workloads in a row for which a dependency failed, it is its fault and not theirs."""
+"""After this many consecutive failures of a dependency, the error ends the cycle."""
 WORKERS_LOST_MAX = 16
-"""So many workers one cycle may lose; which items ended further ones, later cycles find out."""
+"""Workers that one cycle may lose; later cycles find the items that end further ones."""
 RETRY_FIRST_SECONDS = 60.0
 RETRY_MAX_SECONDS = 3600.0
 
 
 class BatchLost(WorldFailed):
-    """A batch has no result: its worker died, hung, or was told to stop. The next batch gets a new one."""
+    """A batch has no result: its worker died, hung or was stopped. The next batch gets a new worker."""
 
 
 class WorkerBusy(WorldFailed):
-    """A batch was not begun, since others keep the worker: no fault of whatever is in it."""
+    """A batch was not begun, since the worker is busy: no item of it is to blame."""
 
 
 def _always() -> bool:
@@ -46,7 +46,7 @@ def _always() -> bool:
 
 @dataclass(slots=True)
 class Isolation:
-    """What failed about single subjects in this cycle, and whose work costs a worker each time."""
+    """The failed turns of one cycle, and the subjects whose work ended a worker in earlier ones."""
 
     failed: list[FailedTurn] = field(default_factory=list)
     _at: float = 0.0
@@ -56,10 +56,10 @@ class Isolation:
     _suspects: KeyedBackoff[str, FailedTurn] = field(
         default_factory=lambda: KeyedBackoff(RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS)
     )
-    """Whose work cost a worker when it was done alone."""
+    """Subjects whose work ended a worker when it was done alone."""
 
     def begin(self, at: float, leadership: Leadership | None = None) -> None:
-        """Begin a cycle. An error is one subject's own for as long as we lead in the present epoch."""
+        """Begin a cycle. Errors are isolated as long as this replica is the leader in the present epoch."""
         self.failed = []
         self._at, self._still_leads = at, _always
         if leadership is not None:
@@ -70,18 +70,18 @@ class Isolation:
     def attempt(
         self, subject: str, work: Callable[[], T], reraised: tuple[type[Exception], ...] = ()
     ) -> T | FailedTurn:
-        """Return what the work returns, or how it failed; `passes` are exceptions that say something else."""
+        """Return the result of the work, or how it failed; exceptions of the types `reraised` are raised."""
         try:
             return work()
         except reraised:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is about this subject
+        except Exception as error:  # noqa: BLE001 - any error is about this subject
             return self.take(subject, error)
 
     def turn(
         self, subject: str, work: Callable[[], T], reraised: tuple[type[Exception], ...] = ()
     ) -> T | FailedTurn:
-        """Do the same for a subject's share of the cycle; a dependency that fails for many ends the cycle."""
+        """Attempt a subject's share of the cycle; several failures of a dependency in a row end the cycle."""
 
         def counting_failures() -> T:
             try:
@@ -98,7 +98,7 @@ class Isolation:
         return found
 
     def take(self, subject: str, error: Exception) -> FailedTurn:
-        """Record an exception about one subject; raise it where it is about all of us."""
+        """Record an exception about one subject; raise it if leadership was lost."""
         if not self._still_leads():
             raise error
         return self._add(failed_turn(subject, error))
@@ -110,9 +110,10 @@ class Isolation:
         subject: Callable[[I], str],
         reraised: tuple[type[Exception], ...] = (WorkerBusy,),
     ) -> list[T | FailedTurn]:
-        """Return a result for each item; where the work fails for many, it is done anew for halves of them.
+        """Return a result for each item; where the work fails for a batch, it is repeated for its halves.
 
-        The work must be free of effects; `passes` are exceptions that are about no item.
+        The work must be free of side effects; exceptions of the types `reraised` concern no item, and are
+        raised.
         """
         found: dict[int, T | FailedTurn] = {}
         parts = self._parts([subject(item) for item in items], found)
@@ -139,9 +140,10 @@ class Isolation:
         return [found[place] for place in range(len(items))]
 
     def _parts(self, subjects: Sequence[str], found: dict[int, T | FailedTurn]) -> list[list[int]]:
-        """Return the places of the items that are worked on together: all but the suspects.
+        """Return the indexes of the items of each batch: one of all items but the suspects, and one per suspect.
 
-        Suspects come last and alone, so that they cost nobody else a second try; some wait for their time.
+        Suspects come last and alone, so that no other item is repeated for them; in backoff they fail at
+        once.
         """
         others: list[int] = []
         alone: list[list[int]] = []
@@ -173,39 +175,39 @@ class Isolation:
 
 
 def failed_turn(subject: str, error: Exception) -> FailedTurn:
-    """Return what is reported of an exception: one line, and the traceback where it is a bug of ours."""
+    """Return the report of an exception: one line, and the traceback unless it is an expected error."""
     if isinstance(error, EquipoiseError):
         return FailedTurn(subject, _one_line(error))
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-    # The last calls tell it: a recursion has a thousand of them.
+    # Only the last calls matter: a recursion has a thousand of them.
     text = "".join(traceback.format_exception(error, limit=-FRAMES_MAX))[-TRACEBACK_LENGTH_MAX:]
     message = f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
     return FailedTurn(subject, message, _encodable(text), place)
 
 
 def _one_line(error: Exception) -> str:
-    """Return an exception's message on one line that any encoder takes, however long or odd it is."""
+    """Return an exception's message on one line of bounded length that can be encoded."""
     try:
         message = str(error)
-    except Exception:  # noqa: BLE001 - a message that can't be made is no message
+    except Exception:  # noqa: BLE001 - an error of __str__ leaves no message
         message = ""
     message = " ".join(_encodable(message[: 2 * ERROR_LENGTH_MAX]).split())
     return message if len(message) <= ERROR_LENGTH_MAX else f"{message[:ERROR_LENGTH_MAX]}..."
 
 
 def _encodable(text: str) -> str:
-    """Return a text without the halves of letters that no encoder takes."""
+    """Return a text with lone surrogates escaped, so that it can be encoded."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def failed_decision(failed: FailedTurn, outcomes: Sequence[Outcome] = ()) -> Decision:
-    """Return the decision that stands for a turn that failed; its actions are those that were sent before."""
+    """Return the decision that reports a failed turn; its actions are those sent before the error."""
     return Decision(failed.subject, failed_reason(failed), tuple(outcome.action for outcome in outcomes))
 
 
 def failed_reason(failed: FailedTurn) -> Reason:
-    """Return the reason of a turn that failed."""
+    """Return the reason of a failed turn."""
     error = failed.error.rstrip(".") or "it has no message"
     where = " The log has the traceback; please report it." if failed.is_bug else ""
     sentence = f"An error ended this turn before it was over: {error}. Others are not affected.{where}"

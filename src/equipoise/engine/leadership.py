@@ -1,7 +1,8 @@
-"""Who may act now, where a Lease alone does not say it.
+"""Leadership of processes without a Lease, and of a process that is stopping.
 
-A command and a node agent act without a Lease: the compare-and-swap of each ledger keeps two of them apart.
-A process that is asked to stop leads no more from then on, so it finishes an action and begins none.
+A command and a node agent act without a Lease: the compare-and-swap of each ledger excludes concurrent
+actions. A process that was asked to stop is no longer the leader, so it finishes the present action and
+begins none.
 """
 
 import threading
@@ -12,10 +13,10 @@ from equipoise.ports import Leadership
 
 
 class LeaselessLeadership:
-    """Leads in the epoch of those without a Lease, for so long after a snapshot of the cluster was taken.
+    """Is the leader for a limited time after a snapshot, in the epoch of processes without a Lease.
 
-    A process that was stopped between its snapshot and an action finds that it leads no more, as one that
-    lost its Lease would.
+    A process that was suspended between its snapshot and an action is no longer the leader, like one that
+    lost its Lease.
     """
 
     def __init__(self, monotonic: Callable[[], float], valid_seconds: float = 120.0) -> None:
@@ -24,7 +25,7 @@ class LeaselessLeadership:
         self._renewed_at = monotonic()
 
     def renew(self) -> None:
-        """Lead from now on, right before the cluster is observed."""
+        """Start the time anew; call it right before the cluster is observed."""
         self._renewed_at = self._monotonic()
 
     def epoch(self) -> int | None:
@@ -32,7 +33,7 @@ class LeaselessLeadership:
 
 
 class StoppingLeadership:
-    """Leads while another does, until this process is asked to stop."""
+    """Is the leader while `inner` is, until this process is asked to stop."""
 
     def __init__(self, inner: Leadership, stopping: threading.Event) -> None:
         self._inner = inner

@@ -1,8 +1,8 @@
-"""A decision as a record, and what the guards did to a recorded decision; the same for every balancer.
+"""A decision as a record, and the guards' effect on a recorded decision; the same for every balancer.
 
-A record has to equal its copy from the journal, so its inputs are kept as they come back from JSON. Guards
-ask the cluster, the clock and other processes, which no record has: a replay decides anew from the inputs,
-and takes what the guards held from the record.
+A record must equal its copy from the journal, so its inputs are stored in the form in which JSON returns
+them. Guards depend on the cluster, the clock and other processes, which no record has: a replay decides again
+from the inputs, and takes from the record what the guards held.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +17,11 @@ from equipoise.core.decision import Decision, Outcome, Record, hash_inputs
 from equipoise.core.reason import Code, Reason
 
 Guard = Callable[[Mapping[str, Any]], Reason | None]
-"""Answers from the numbers that it left in the record."""
+"""Returns the reason to wait from the numbers of the recorded reason."""
 
 
 def as_json(value: object) -> dict[str, Any]:
-    """Return a value as it comes back from JSON, lists for tuples."""
+    """Return a value as JSON returns it: lists for tuples."""
     return msgspec.json.decode(msgspec.json.encode(value), type=dict[str, Any])
 
 
@@ -35,7 +35,7 @@ def record(
     record_id: str,
     outcomes: Sequence[Outcome] = (),
 ) -> Record:
-    """Return everything that went into a decision, and what came of it; `policy` is `as_json`'s."""
+    """Return the record of a decision: its inputs and outcomes; `policy` was made by `as_json`."""
     assert record_id, "a record is found by its id"
     observed, memory_data = as_json(observation), as_json(memory)
     return Record(
@@ -55,14 +55,14 @@ def record(
 def replay_holds(
     recorded: Record, decision: Decision, guards: Mapping[Code, Guard] | None = None
 ) -> Decision:
-    """Hold of a decision that was made again what the guards held of the recorded one.
+    """Return a repeated decision without the actions that guards held of the recorded one.
 
-    `guards` are those that can be asked again, by their reason.
+    `guards` are those that can be evaluated again, by the code of their reason.
     """
     final, actions = recorded.decision.reason, len(decision.actions)
     own = {name: value for name, value in final.numbers.items() if name not in decision.reason.numbers}
-    # What deciding itself holds comes last. The last of the rest was held first: each guard leaves the
-    # actions at the front.
+    # What `decide` itself held comes last. Of the rest, the last entries were held first: each guard keeps
+    # the actions at the front.
     held = recorded.decision.held
     by_guards = held[: max(0, len(held) - len(decision.held))]
     for (code, sentence), group in groupby(reversed(by_guards), key=attrgetter("reason", "sentence")):
@@ -78,7 +78,7 @@ def replay_holds(
 def failed_record(
     balancer: str, decision: Decision, at: float, record_id: str, outcomes: Sequence[Outcome] = ()
 ) -> Record:
-    """Return the record of a turn that failed. It has no inputs: they may be what can't be written down."""
+    """Return the record of a failed turn. It has no inputs: they may be what cannot be encoded."""
     return Record(
         id=record_id,
         balancer=balancer,

@@ -1,7 +1,8 @@
-"""What the status of a policy says: conditions in Kubernetes' shape, written only when they changed.
+"""The status of a policy: conditions in Kubernetes' form, written only when they change.
 
-Every write wakes all who watch the object, so a status is written when what it says is new. A condition has
-the time at which its status last changed, not its reason: that comes from the status that stands.
+Every write is sent to all watchers of the object, so a status is written only when its content is new. The
+transition time of a condition is the time at which its status, not its reason, last changed; it is taken from
+the present status.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,20 +21,20 @@ def timestamp(at: float) -> str:
 def condition(
     kind: str, reason: str, message: str, *, is_true: bool, generation: int | None = None
 ) -> dict[str, Any]:
-    """Return a condition that has no time yet."""
+    """Return a condition without its transition time."""
     observed = {} if generation is None else {"observedGeneration": generation}
     return {"type": kind, "status": str(is_true), "reason": reason, "message": message} | observed
 
 
 def condition_of(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """Return one condition of a status; an empty one where there is none."""
+    """Return a status' condition of this type; empty if it has none."""
     conditions: Iterable[Any] = status.get("conditions") or ()
     found = (each for each in conditions if isinstance(each, Mapping) and each.get("type") == kind)
     return next(found, {})
 
 
 def keep_transition_time(new: Mapping[str, Any], old: Mapping[str, Any], now: str) -> dict[str, Any]:
-    """Return a condition with the time at which its status last changed, given the status that stands."""
+    """Return a condition with its transition time: the present status' unless `status` changes."""
     assert new["status"] in {"True", "False"}, f"{new['status']} is no status of a condition of ours"
     before = condition_of(old, new["type"])
     since = before.get("lastTransitionTime") if before.get("status") == new["status"] else None
@@ -43,13 +44,13 @@ def keep_transition_time(new: Mapping[str, Any], old: Mapping[str, Any], now: st
 def has_condition(
     old: Mapping[str, Any], new: Mapping[str, Any], fields: Sequence[str] = ("status", "reason")
 ) -> bool:
-    """Return whether a status has this condition already, as far as these fields of it go."""
+    """Return whether a status already has this condition with the same values of these fields."""
     before = condition_of(old, new["type"])
     return all(before.get(field) == new[field] for field in fields)
 
 
 class StatusWrite(NamedTuple):
-    """Whether a status was written, and why not where that is an error."""
+    """Whether a status was written, and the error if that failed."""
 
     is_written: bool
     error: str = ""
@@ -60,7 +61,7 @@ def write_status(
     policy: PolicyObject,
     status: Mapping[str, Any],
 ) -> StatusWrite:
-    """Replace a status. A lost race is no error: the next cycle sees the other's change and tries again."""
+    """Replace a status. A conflict is no error: the next cycle reads the other's change and tries again."""
     try:
         write(policy, status)
     except StoreConflict:

@@ -1,8 +1,8 @@
-"""What was applied to a workload and what stands of it: the values in force, pods without them, reverts.
+"""The values applied to a workload: those in force, pods that lack them, reverts by other managers.
 
-A value that was set may be put back by somebody else, lost with a pod, or refused. `AppliedState` keeps what
-was set in the policy's status, and is written before every change; `PolicyState` keeps what one process knows
-beyond that, such as which pods the API server accepted the present values for.
+A value that was set may be reverted by another field manager, lost with a pod, or refused. `AppliedState` is
+stored in the policy's status before every change; `PolicyState` has what one process adds to it in memory,
+such as the pods for which the API server accepted the present values.
 """
 
 import math
@@ -34,33 +34,33 @@ from equipoise.proportional.policy import UpdateMode
 from equipoise.proportional.smoothing import ProportionalMemory
 
 REVERTS_MAX = 2
-"""Another manager may put its own value back this often; then nothing more is written."""
+"""Reverts by another manager after which nothing more is written."""
 REVERT_MEMORY_MS = 86_400_000
-"""A day later a revert is forgotten."""
+"""Older reverts do not count."""
 KEY = "deeds"
-"""Where the applied state is in the status' memory."""
+"""The key of the applied state in the status' memory."""
 
 
 class AppliedState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What was set for one policy, or was about to be."""
+    """The values that were set for one policy, or were about to be set."""
 
     uid: str = ""
-    """The workload's; another workload of the same name begins anew."""
+    """The workload's UID; for another workload of the same name the state is empty."""
     update_mode: str = msgspec.field(default="", name="way")
     """`InPlace` or `Rollout`."""
     values: dict[str, int] = msgspec.field(default_factory=dict, name="written")
-    """What was set, by slot."""
+    """The values that were set, by slot."""
     changed_at_ms: int = msgspec.field(default=0, name="at")
-    """When it was last set to something else."""
+    """When the values last changed."""
     is_confirmed: bool = False
-    """Whether it was observed where it was set: in the template, or in all pods at once."""
+    """Whether the values were observed: in the template, or in all pods at the same time."""
     reverts: tuple[int, ...] = ()
-    """When another value was put back, in milliseconds."""
+    """The times at which another value was observed again, in milliseconds."""
     contending_manager: str = msgspec.field(default="", name="foughtBy")
     generation: int = 0
-    """The policy's when we gave up: an edit lets it begin anew."""
+    """The policy's generation when we stopped writing; a later generation resets the contention."""
     epoch: int = 0
-    """The Lease transition in which it was written."""
+    """The Lease transition in which the values were written."""
 
     @property
     def is_rollout(self) -> bool:
@@ -69,19 +69,19 @@ class AppliedState(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
 
     @property
     def is_contended(self) -> bool:
-        """Whether another value was put back too often."""
+        """Whether another manager has reverted the values too often."""
         return bool(self.contending_manager) or len(self.reverts) >= REVERTS_MAX
 
 
 class PolicyMemory(NamedTuple):
-    """What the status keeps of one policy: for the next decision, and of what was set."""
+    """The memory in one policy's status: for the next decision, and of the applied values."""
 
     smoothing: ProportionalMemory = ProportionalMemory()
     applied: AppliedState = AppliedState()
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "PolicyMemory":
-        """Read what `to_data` returned; a ValueError says what does not fit."""
+        """Return the memory from the form of `to_data`; raises ValueError for other data."""
         applied = msgspec.convert(data.get(KEY, {}), type=AppliedState)
         return cls(ProportionalMemory.from_data(data), applied)
 
@@ -92,7 +92,7 @@ class PolicyMemory(NamedTuple):
         return data
 
     def applied_to(self, workload: Workload, generation: int) -> AppliedState:
-        """Return what was set for this workload; an edit of the policy ends a contention."""
+        """Return the state applied to this workload; an edit of the policy resets a contention."""
         applied = self.applied
         if applied.uid != workload.uid:
             return AppliedState(uid=workload.uid)
@@ -102,16 +102,16 @@ class PolicyMemory(NamedTuple):
 
 
 def active_pods(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods that count: neither ended nor being deleted."""
+    """Return the pods that have neither ended nor are being deleted."""
     return [pod for pod in pods if pod.phase not in FINISHED and pod.deletion_at is None]
 
 
 def values_in_force(
     mode: UpdateMode, slots: Sequence[Slot], workload: Workload, pods: Sequence[Pod], applied: AppliedState
 ) -> dict[str, int]:
-    """Return the value of each slot that counts for the whole workload.
+    """Return the value in force of each slot, for the whole workload.
 
-    It is the template's, unless pods were changed in place: by us, or by another manager that left all alike.
+    It is the template's, unless pods were changed in place by us, or all to one value by another manager.
     """
     found: dict[str, int] = {}
     is_template = mode is UpdateMode.ROLLOUT or applied.is_rollout
@@ -128,7 +128,7 @@ def values_in_force(
 
 
 def pods_outdated(pods: Iterable[Pod], slots: Sequence[Slot], values: Mapping[str, int]) -> list[Pod]:
-    """Return the running pods that request something else, by age: those that can be changed in place."""
+    """Return the running pods with other values, oldest first: those that can be changed in place."""
     outdated = [
         pod
         for pod in pods
@@ -138,12 +138,12 @@ def pods_outdated(pods: Iterable[Pod], slots: Sequence[Slot], values: Mapping[st
 
 
 def count_at_target(pods: Iterable[Pod], slots: Sequence[Slot], values: Mapping[str, int]) -> int:
-    """Return how many pods request these values and have them from their nodes."""
+    """Return how many pods request these values and got them from their nodes."""
     return sum(pod.resize is None and not differs(pod.containers, slots, values) for pod in pods)
 
 
 class ChangeStrategy(NamedTuple):
-    """How a change reaches the pods, and why in this way."""
+    """How a change is applied to the pods, and why."""
 
     mode: UpdateMode
     why: str = ""
@@ -158,19 +158,19 @@ def choose_strategy(
     *,
     offers_resize: bool,
 ) -> ChangeStrategy:
-    """Choose between a change in place, which keeps the QoS class, and a new template."""
+    """Choose between a change in place, which must not change the QoS class, and a rollout."""
     if mode is UpdateMode.ROLLOUT:
         return ChangeStrategy(mode)
     if not offers_resize:
         return ChangeStrategy(UpdateMode.ROLLOUT, "this API server can't change pods in place")
-    # Pods may have more than their template says (a LimitRange's defaults), and it is they who are changed.
+    # The pods decide, since they may have more values than their template: a LimitRange adds defaults.
     kinds = [(pod.qos_class, pod.containers) for pod in pods] or [("", workload.containers)]
     for pod_class, containers in dict.fromkeys((name, tuple(containers)) for name, containers in kinds):
         before, after = qos_class(containers), qos_class(with_values(containers, slots, values))
         is_decisive = pod_class in {
             "",
             before,
-        }  # else init containers, which are not listed, settle the class
+        }  # else init containers, which are not listed, determine the class
         if containers and before != after and is_decisive:
             why = f"the QoS class would change from {before} to {after}"
             return ChangeStrategy(UpdateMode.ROLLOUT, why)
@@ -185,10 +185,10 @@ def detect_reverts(
     accepted: Collection[str],
     at_ms: int,
 ) -> tuple[AppliedState, frozenset[str]]:
-    """Count it when another value was put back; `accepted` are the UIDs that the API server took ours for.
+    """Return the state with any new revert; `accepted` are the UIDs whose change the API server accepted.
 
-    A pod that was created since has the template's value, and is no revert. Returned beside the state are the
-    UIDs that lost the value: until it is set again they can't lose it once more.
+    A pod created since then has the template's values, which is no revert. Also returned are the UIDs that
+    lost the values: they count again only after the values were set again.
     """
     if not applied.values or applied.contending_manager:
         return applied, frozenset()
@@ -197,7 +197,7 @@ def detect_reverts(
         was_accepted = applied.is_confirmed or workload.uid in accepted
         lost = frozenset({workload.uid} if was_accepted and not is_applied else ())
     else:
-        # An earlier process observed the value in a pod that was there when all of them had it.
+        # Confirmed: an earlier process observed the values in all pods that existed at that time.
         since = applied.changed_at_ms if applied.is_confirmed else -math.inf
         outdated = pods_outdated(pods, slots, applied.values)
         lost = frozenset(pod.uid for pod in outdated if pod.uid in accepted or pod.created_at * 1000 < since)
@@ -214,25 +214,25 @@ def detect_reverts(
 
 
 ChangeKey = tuple[str, Mapping[str, int]]
-"""An update mode and the values: what a refusal is about."""
+"""An update mode and the values: the change that a refusal concerns."""
 PODS_PER_CYCLE_MAX = 100
 """Pods changed per workload and cycle."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """What is about to be set, where, and what it costs."""
+    """The values to set, in which objects, and what that restarts."""
 
     values: Mapping[str, int]
     strategy: ChangeStrategy
     pods: Sequence[Pod]
-    """All active ones."""
+    """All active pods."""
     outdated: Sequence[Pod]
-    """Those that request something else, and would be changed in place."""
+    """The pods with other values, which would be changed in place."""
     restarts: Sequence[str]
-    """Containers that a change in place restarts."""
+    """The containers that the change in place restarts."""
     is_new: bool
-    """Whether the values are new, and not only brought to pods that lack them."""
+    """Whether the values are new; otherwise they are only set in pods that lack them."""
 
     def __post_init__(self) -> None:
         assert self.values, "a change sets something"
@@ -242,7 +242,7 @@ class PlannedChange:
 
     @property
     def pods_left(self) -> int:
-        """How many pods wait for another cycle: those beyond one cycle's share."""
+        """The number of pods beyond the limit of one cycle."""
         return max(0, len(self.outdated) - (1 if self.restarts else PODS_PER_CYCLE_MAX))
 
     @property
@@ -254,7 +254,7 @@ class PlannedChange:
         return self.strategy.mode is UpdateMode.ROLLOUT or bool(self.restarts)
 
     def cost(self, workload: Workload) -> str:
-        """Return, in words for before the change, whether anything restarts."""
+        """Return whether the change restarts anything, as a sentence for before the change."""
         if self.strategy.mode is UpdateMode.ROLLOUT:
             why = f": {self.strategy.why}" if self.strategy.why else ", as updateMode says"
             if not workload.replaces_pods:
@@ -266,7 +266,7 @@ class PlannedChange:
         return "In place; nothing restarts."
 
     def as_applied(self, before: AppliedState, at_ms: int, epoch: int) -> AppliedState:
-        """Return what to write into the status before the change is made."""
+        """Return the applied state to write into the status before the change is made."""
         is_same = before.values == self.values and before.update_mode == self.strategy.mode
         return msgspec.structs.replace(
             before,
@@ -289,32 +289,32 @@ PERMANENT = {
 
 
 class _RefusedChange(NamedTuple):
-    """A change that is backed off from, how often it was refused in a row, and for which pods."""
+    """A refused change in backoff: how often it was refused in a row, and for which pods."""
 
     until: float
     times: int
     reason: Reason
     key: ChangeKey
     uids: frozenset[str]
-    """Empty where it holds for all pods."""
+    """Empty if it was refused for all pods."""
 
 
 @dataclass(slots=True)
 class PolicyState:
-    """One policy's memory as of the last cycle, and the API server's answers since this process leads."""
+    """One policy's memory of the last cycle, and the API server's answers since we are the leader."""
 
     memory: PolicyMemory
     generation: int
     status_written_at: float | None = None
     accepted: set[str] = field(default_factory=set)
-    """UIDs of what the API server has taken the present values for."""
+    """UIDs of the objects for which the API server accepted the present values."""
     rollout_reason: str = ""
     """Why the API server refused the change in place."""
     _refused: _RefusedChange | None = None
 
     @classmethod
     def of(cls, policy: PolicyObject) -> "PolicyState":
-        """Begin from the status' memory; what can't be read is forgotten, as after an edit."""
+        """Return the state from the status' memory, or from an empty one if that cannot be decoded."""
         try:
             memory = PolicyMemory.from_data(dict(policy.status.get("memory") or {}))
         except (*DECODE_ERRORS, AttributeError):
@@ -326,7 +326,7 @@ class PolicyState:
     ) -> None:
         """Record outcomes; back off after permanent refusals.
 
-        `refused` are the UIDs of the pods that were, where other pods may get another answer.
+        `refused` are the UIDs of the refused pods, if the answer may be another one for other pods.
         """
         before = self._refused_at(key, None)
         times = 0 if before is None else before.times
@@ -345,14 +345,14 @@ class PolicyState:
                 self.rollout_reason = "a node can't change pods in place"
 
     def _refused_at(self, key: ChangeKey, at: float | None) -> _RefusedChange | None:
-        """Return the refusal of this change, if the backoff after it lasts at this time."""
+        """Return the refusal of this change if its backoff is not over; with None, also after that."""
         refused = self._refused
         if refused is None or refused.key != key or (at is not None and at >= refused.until):
             return None
         return refused
 
     def held_by_refusal(self, key: ChangeKey, at: float, pods: Sequence[Pod] = ()) -> Reason | None:
-        """Hold a refused change until its backoff is over, unless other pods are left to try."""
+        """Hold a refused change until its backoff is over, unless some of the pods were not refused."""
         refused = self._refused_at(key, at)
         if refused is None:
             return None
@@ -360,7 +360,7 @@ class PolicyState:
         return refused.reason if is_for_all else None
 
     def _pods_to_try(self, pods: Sequence[Pod], key: ChangeKey, at: float) -> Sequence[Pod]:
-        """Leave out the pods that were refused, unless there is no other."""
+        """Return the pods that were not refused; all pods if every one was."""
         refused = self._refused_at(key, at)
         if refused is None:
             return pods
@@ -375,7 +375,7 @@ class PolicyState:
         sizes: Sizes,
         at: float,
     ) -> PlannedChange:
-        """Return what an action comes to: which values, by which strategy, in which pods, at what cost."""
+        """Return the change that an action makes: the values, the strategy, the pods and the restarts."""
         slots, mode, values = compiled.slots, compiled.spec.update_mode, assessment.applied
         if self.rollout_reason and mode is UpdateMode.AUTO:
             strategy = ChangeStrategy(UpdateMode.ROLLOUT, self.rollout_reason)

@@ -1,10 +1,10 @@
 """What a workload's containers should request in a cluster of this size, and whether to change it now. Pure.
 
 targets    = the values of the policy's functions for these inputs     (functions.py)
-smoothed   = whether each is followed now, later or never              (smoothing.py)
-memory     = what the next decision needs: the window, since when, the last change
+smoothed   = whether each is followed now, later or not at all         (smoothing.py)
+memory     = the input of the next decision: the window, its start, the last change
 
-A decision has one sentence about all values, and the numbers that it can be checked by.
+A decision has one sentence about all values, and the numbers from which it follows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,16 +38,16 @@ from equipoise.proportional.smoothing import (
 )
 
 STUCK = (Code.INFEASIBLE.value, Code.DEFERRED.value)
-"""States of a resize that its node can't carry out; the first is the worse."""
+"""States of a resize that its node cannot allocate; the first is the worse."""
 PRECEDENCE = (Code.SET, Code.HELD_BY_PERCENTILE, Code.HELD_BY_HYSTERESIS, Code.WARMING_UP, Code.UNCHANGED)
-"""Where the reasons of values differ, the decision's is the first of these."""
+"""If the values have different reasons, the decision's is the first of these."""
 SLOTS_NAMED_MAX = 6
-"""Longer sentences are not read."""
+"""Values named in a sentence."""
 _KIBIBYTE = NANO * 1024
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """The cluster as one policy needs it. Amounts are quantities, so that JSON keeps them exactly."""
+    """The inputs of one policy. Amounts are quantities, so that they are exact in JSON."""
 
     subject: str
     at: float
@@ -65,17 +65,17 @@ class Observation(msgspec.Struct, frozen=True):
 
 
 def moment_of(seconds: float | Fraction) -> int:
-    """Return a time in whole milliseconds: what windows are counted in."""
+    """Return a time in whole milliseconds, the unit of windows."""
     return round(Fraction(seconds) * 1000)
 
 
 def time_of(milliseconds: int) -> datetime:
-    """Return a time as status and sentences have it."""
+    """Return a time in milliseconds as a datetime in UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def read_inputs(inputs: Mapping[str, str]) -> dict[str, int]:
-    """Return the cluster's size in billionths; a ValueError names what does not fit."""
+    """Return the cluster's size in billionths; ValueError names an invalid input."""
     found = {}
     for name, text in inputs.items():
         if name.lower() not in INPUTS:
@@ -88,7 +88,7 @@ def read_inputs(inputs: Mapping[str, str]) -> dict[str, int]:
 
 
 def read_current(slots: Sequence[Slot], current: Mapping[str, str]) -> dict[str, int]:
-    """Return what is in force, in each slot's units; a ValueError names what does not fit."""
+    """Return the values in force, in each slot's units; ValueError names an invalid one."""
     by_key = {slot.key: slot for slot in slots}
     found = {}
     for key, text in current.items():
@@ -110,11 +110,11 @@ def _amount(name: str, text: str) -> int:
 
 
 class Assessment(NamedTuple):
-    """Every value of a policy at one moment: its target, what is in force, and whether it is replaced now."""
+    """Every value of a policy at one moment: its target, the value in force, and whether it is replaced."""
 
     targets: Mapping[str, int]
     current: Mapping[str, int]
-    """What is in force; what is absent is unknown."""
+    """The values in force; an absent one is unknown."""
     smoothed: Mapping[str, SmoothedValue]
     memory: ProportionalMemory
 
@@ -126,12 +126,12 @@ class Assessment(NamedTuple):
 
     @property
     def is_new(self) -> bool:
-        """Whether any value is replaced, and not only brought to pods that lack it."""
+        """Whether any value is replaced; otherwise values are only set in pods that lack them."""
         return any(smoothed.code is Code.SET for smoothed in self.smoothed.values())
 
     @property
     def applied(self) -> dict[str, int]:
-        """What is in force from now on, as far as it is known."""
+        """The known values in force after this decision."""
         return {key: each.applied for key, each in self.smoothed.items() if each.applied is not None}
 
 
@@ -152,7 +152,7 @@ class AssessmentNumbers(msgspec.Struct, frozen=True):
     def of(
         cls, compiled: CompiledPolicy, observation: Observation, assessment: Assessment
     ) -> "AssessmentNumbers":
-        """Return the numbers; without a window or a list of pods theirs are absent."""
+        """Return the numbers; those of a window or of the pods are absent if there are none."""
         smoothed, windows = assessment.smoothed, assessment.memory.windows
         low = {key: each.low for key, each in smoothed.items() if each.low is not None}
         high = {key: each.high for key, each in smoothed.items() if each.high is not None}
@@ -173,14 +173,14 @@ class AssessmentNumbers(msgspec.Struct, frozen=True):
 def decide(
     policy: ScalingPolicySpec, observation: Observation, memory: Mapping[str, Any] | None = None
 ) -> Decided[Assessment]:
-    """Decide for one workload; a ValueError names an input or a value in force that can't be read."""
+    """Decide for one workload; ValueError names an invalid input or value in force."""
     return decide_compiled(CompiledPolicy.of(policy), observation, ProportionalMemory.from_data(memory or {}))
 
 
 def decide_compiled(
     compiled: CompiledPolicy, observation: Observation, memory: ProportionalMemory
 ) -> Decided[Assessment]:
-    """Decide the same for a policy that was compiled before, and a memory that was read."""
+    """Decide for one workload, from a compiled policy and a decoded memory."""
     inputs, current = read_inputs(observation.inputs), read_current(compiled.slots, observation.current)
     if missing := sorted(compiled.spec.inputs - set(inputs)):
         raise ValueError(f"{missing[0]}: missing: the policy's functions use it")
@@ -221,7 +221,7 @@ def assess(
 
 
 def _is_windowed(smoothing: Smoothing) -> bool:
-    """Return whether earlier targets matter at all."""
+    """Return whether the smoothing depends on earlier targets."""
     delays = (smoothing.delay_down, smoothing.delay_up)
     return smoothing.percentile is not None or any(
         delay is not None and delay.delay_seconds is not None for delay in delays
@@ -239,7 +239,7 @@ def _smooth(smoothing: Smoothing, value_input: SmoothingInput) -> SmoothedValue:
 def _shifted(
     compiled: CompiledPolicy, slot: Slot, inputs: Inputs, delay: Delay | None, sign: int
 ) -> int | None:
-    """Return the target in a cluster that is larger or smaller by the delay's inputs; none is below 0."""
+    """Return the target in a cluster larger or smaller by the delay's inputs, but never below 0."""
     if delay is None or not delay.inputs:
         return None
     shifts = {name: sign * amount.nanos for name, amount in delay.inputs.items()}
@@ -249,12 +249,12 @@ def _shifted(
 def decision_of(
     compiled: CompiledPolicy, observation: Observation, inputs: Inputs, assessment: Assessment
 ) -> Decision:
-    """Return an assessment as a decision: an action for what is replaced or missing in pods, and why."""
+    """Return an assessment as a decision: an action for values that are replaced or that pods lack."""
     why = sentence(compiled, inputs, assessment)
     applied, code = assessment.applied, assessment.code
     changed = {key for key, smoothed in assessment.smoothed.items() if smoothed.code is Code.SET}
     if observation.pods_behind and not changed and applied:
-        # No value is new, but some pods lack what is in force: created since, or changed by others.
+        # No value is new, but some pods lack the values in force: created since, or changed by others.
         changed, code = set(applied), Code.SET
         why = f"{why.removesuffix('.')}; {observation.pods_behind} of {observation.pods} pods get it."
     elif observation.stuck and not changed:
@@ -280,7 +280,7 @@ def decision_of(
 def containers_of(
     compiled: CompiledPolicy, values: Mapping[str, int], *, is_whole: bool = True
 ) -> list[dict[str, Any]]:
-    """Return values as containers have them; unless whole, only the containers and sections with any."""
+    """Return values in the form of containers; unless whole, only containers and sections with values."""
     found = values_by_container(compiled.slots, values)
     empty: dict[str, Any] = {"requests": {}, "limits": {}} if is_whole else {}
     names = [container.name for container in compiled.spec.containers]
@@ -288,12 +288,12 @@ def containers_of(
 
 
 def texts(compiled: CompiledPolicy, values: Mapping[str, int]) -> dict[str, str | None]:
-    """Return values by slot as a manifest has them; null where nothing is known."""
+    """Return values by slot in the form of a manifest; None where unknown."""
     return {slot.key: slot.text(values[slot.key]) if slot.key in values else None for slot in compiled.slots}
 
 
 def sentence(compiled: CompiledPolicy, inputs: Inputs, assessment: Assessment) -> str:
-    """Return one sentence about all values: first those that something happens to."""
+    """Return one sentence about all values, those that change first."""
     if not compiled.slots:
         return "The policy has no function, so there is nothing to set."
     by_code = sorted(compiled.slots, key=lambda slot: PRECEDENCE.index(assessment.smoothed[slot.key].code))
@@ -305,7 +305,7 @@ def sentence(compiled: CompiledPolicy, inputs: Inputs, assessment: Assessment) -
 
 
 def size_words(policy: ScalingPolicySpec, inputs: Inputs) -> str:
-    """Return how large the cluster is, in what the policy follows: `18 cores and 64Gi of memory`."""
+    """Return the cluster's size in the inputs of the policy, such as `18 cores and 64Gi of memory`."""
     words = [_size(name, inputs[name]) for name in INPUTS if name in policy.inputs]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 

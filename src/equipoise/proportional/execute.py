@@ -1,7 +1,7 @@
-"""May these values be set now, and the change itself.
+"""The guards before a change of values, and its execution.
 
-Every guard is asked in order, and guards only reduce. A change that restarts nothing is sent to pod after
-pod; one that restarts a container, or rolls out a new template, goes through the workload's ledger.
+All guards are evaluated in order, and only reduce. A change that restarts nothing is sent to one pod after
+another; one that restarts a container, or rolls out a new template, goes through the workload's ledger.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -33,13 +33,13 @@ from equipoise.proportional.observe import Assignment
 from equipoise.proportional.policy import BALANCER, UpdateMode
 
 SCALE = "equipoise.dev/scale"
-"""`false` on a workload leaves its resources alone."""
+"""The annotation that opts a workload out of scaling, by the value `false`."""
 RESIZING = frozenset({"InProgress", "Deferred"})
 """States of a resize in which a pod may restart at any moment."""
 FOR_ALL_PODS = frozenset({ResizeResult.FORBIDDEN, ResizeResult.UNSUPPORTED})
 """Answers that are the same for every pod."""
 REFUSALS_MAX = 3
-"""After so many and no success it is the change that is refused, and not a pod."""
+"""After this many refusals without a success the change counts as refused for all pods."""
 NAMED_MAX = 5
 UNCHANGED_RESULTS = frozenset({"Fenced", "Outdated", "Gone", "Refused", "Forbidden", "Unsupported"})
 """Results after which it is certain that nothing was changed."""
@@ -64,7 +64,7 @@ class Guards:
         state: PolicyState,
         ledger: Callable[[], Ledger],
     ) -> Reason | None:
-        """Return the first reason to wait, or None. The ledger is read only where something restarts."""
+        """Return the first reason to wait, or None. The ledger is read only if the change restarts pods."""
         workload = item.workload
         return (
             held_by_pause(self.pauses, workload.ref.namespace)
@@ -79,7 +79,7 @@ class Guards:
         )
 
     def _held_by_rate(self, change: PlannedChange, applied: AppliedState) -> Reason | None:
-        """Hold a new value until so long after the last one; pods that lack the old one do not wait."""
+        """Hold new values for the minimum interval; setting the present values in more pods does not wait."""
         if not change.is_new or not applied.changed_at_ms:
             return None
         pause = self.rollout_seconds if change.is_disruptive else self.change_seconds
@@ -128,7 +128,7 @@ class Guards:
 
 
 def is_rolling(workload: Workload) -> bool:
-    """Whether a new template is on its way to the pods."""
+    """Return whether a rollout is in progress."""
     if workload.generation_observed < workload.generation:
         return True
     if not workload.replaces_pods:
@@ -138,7 +138,7 @@ def is_rolling(workload: Workload) -> bool:
 
 
 def held_by_annotation(workload: Workload) -> Reason | None:
-    """Hold where the workload asks to be left alone altogether."""
+    """Hold where the workload's annotation opts out of scaling."""
     value = dict(workload.annotations).get(SCALE, "")
     if value.strip().lower() != "false":
         return None
@@ -146,7 +146,7 @@ def held_by_annotation(workload: Workload) -> Reason | None:
 
 
 def held_by_contention(applied: AppliedState) -> Reason | None:
-    """Hold for good once another one has put its own value back too often."""
+    """Hold until the policy is edited once another manager has reverted the values too often."""
     if not applied.is_contended:
         return None
     who = applied.contending_manager or "somebody who left no name"
@@ -159,7 +159,7 @@ def held_by_contention(applied: AppliedState) -> Reason | None:
 
 
 def held_by_fit(item: Assignment, change: PlannedChange) -> Reason | None:
-    """Hold what no server would take, and what the policy's updateMode does not allow."""
+    """Hold what the API server would refuse, and what the policy's updateMode does not allow."""
     spec, slots = item.compiled.spec, item.compiled.slots
     if spec.update_mode is UpdateMode.IN_PLACE and change.strategy.mode is not UpdateMode.IN_PLACE:
         return Reason(Code.REFUSED, f"updateMode is InPlace, and {change.strategy.why}.")
@@ -174,20 +174,20 @@ def held_by_fit(item: Assignment, change: PlannedChange) -> Reason | None:
 
 @dataclass(slots=True)
 class CycleProgress:
-    """How far a cycle has come with one policy: an error may end it anywhere."""
+    """The steps done for one policy in a cycle, which an error may end at any step."""
 
     is_persisted: bool = False
-    """Whether what is to be remembered is in the status."""
+    """Whether the new memory is in the status."""
     outcomes: list[Outcome] = field(default_factory=list)
 
 
 class ResizeReport(NamedTuple):
-    """The outcomes of a change, and the UIDs that the API server accepted or refused it for."""
+    """The outcomes of a change, and the UIDs for which the API server accepted or refused it."""
 
     outcomes: list[Outcome]
     accepted: AbstractSet[str] = frozenset()
     refused: AbstractSet[str] = frozenset()
-    """Empty where the refusal is not known to be about single pods."""
+    """Empty if the refusal may hold for all pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class ResizeExecutor:
     isolation: Isolation
 
     def execute(self, item: Assignment, decision: Decision, change: PlannedChange, at: float) -> ResizeReport:
-        """Set the values, and return the outcomes."""
+        """Set the values by the change's strategy, and return the outcomes."""
         assert len(decision.actions) == 1, "scaling has one action for a workload"
         (action,) = decision.actions
         assert isinstance(action, SetResources), "scaling only sets resources"
@@ -223,9 +223,9 @@ class ResizeExecutor:
         return self._in_place(item, action, change)
 
     def _in_place(self, item: Assignment, action: SetResources, change: PlannedChange) -> ResizeReport:
-        """Change pod after pod; leadership and pauses are checked before each.
+        """Change one pod after another; leadership and pauses are checked before each.
 
-        A pod may be refused for its node's sake, which is no reason to keep the value from the others.
+        A pod may be refused because of its node; the others are changed all the same.
         """
         answers: list[tuple[str, ResizeAnswer | WorldFailed]] = []
         accepted: set[str] = set()
@@ -239,7 +239,7 @@ class ResizeExecutor:
             except WorldFailed as error:
                 answers.append((pod.name, error))
                 break
-            except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
+            except Exception as error:  # noqa: BLE001 - as after a lost answer
                 answers.append((pod.name, WorldFailed(self.isolation.take(item.ref.subject, error).error)))
                 break
             answers.append((pod.name, answer))
@@ -272,7 +272,7 @@ class ResizeExecutor:
             id=self.new_id(at),
             workload=item.ref,
             pod=action.pod or item.ref.name,
-            uid=item.workload.uid,  # not the pod's: nobody is sent away
+            uid=item.workload.uid,  # not the pod's, since it is not evicted
             at=at,
             epoch=self.epoch,
         )
@@ -298,7 +298,7 @@ class ResizeExecutor:
         return ResizeReport([outcome], {uid} if is_accepted else set(), {uid} if is_refused else set())
 
     def _recheck(self, item: Assignment) -> str | None:
-        """Return why the change is not to be sent: a pause, another workload, or its opt-out."""
+        """Return why the change must not be sent now: a pause, another workload, or its opt-out."""
         pause = held_by_pause(self.pauses, item.ref.namespace)
         if pause is not None:
             return pause.sentence
@@ -313,7 +313,7 @@ class ResizeExecutor:
 
 
 def summarize(action: Action, answers: Sequence[tuple[str, ResizeAnswer | WorldFailed]]) -> Iterable[Outcome]:
-    """Return one outcome for each result, with the first pods that had it."""
+    """Return one outcome for each result, naming the first pods that had it."""
     by_result: dict[str, list[tuple[str, str]]] = {}
     for pod, answer in answers:
         if isinstance(answer, WorldFailed):

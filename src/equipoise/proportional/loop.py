@@ -1,7 +1,7 @@
-"""One cycle of proportional scaling: a snapshot, then per policy: decide, guard, remember, execute, record.
+"""One cycle of proportional scaling: a snapshot, then per policy: decide, guard, store, execute, record.
 
-A cycle never waits. What must be remembered is in the policy's status, which is written before every change;
-a process only keeps the API server's answers since it leads.
+A cycle never waits. The memory is in the policy's status, which is written before every change; a process
+itself stores only the API server's answers since it became the leader.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,12 +65,12 @@ class PolicyResult:
     outcomes: Sequence[Outcome] = ()
     rejection: RejectedPolicy | None = None
     cost: str = ""
-    """Whether the change restarts anything."""
+    """Whether the change restarts anything, as a sentence."""
     warning: str = ""
     status_error: str = ""
     """Why its status could not be written."""
     pods_left: int = 0
-    """Pods that wait for the next cycle: those beyond one cycle's share."""
+    """Pods beyond the limit of one cycle, which are changed in the next ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class PolicyPlan:
     decision: Decision
     assessment: Assessment
     change: PlannedChange | None
-    """What the actions come to, held ones too; None where there are none."""
+    """The change that the actions make, held ones included; None without actions."""
 
     def __post_init__(self) -> None:
         has_actions = bool(self.decision.actions or self.decision.held)
@@ -115,14 +115,14 @@ class ProportionalLoop:
     is_cluster_wide: bool = True
     """Whether the cluster's snapshot has the pods of all namespaces."""
     is_acting: bool = True
-    """Whether anything is written. A plan neither changes pods nor writes statuses and events."""
+    """Whether anything is written; a plan changes no pods and writes no statuses and events."""
     heartbeat: Callable[[], object] = ignore
     """Heartbeat; called before each policy and each pod."""
     on_step: Callable[[str], object] = ignore
     announce: Callable[[str], object] = ignore
-    """Called with what is about to restart, before it does."""
+    """Called before a change that restarts pods, with a sentence about it."""
     now: Callable[[], float] | None = None
-    """The time by which a snapshot ages; by default that of the cycle."""
+    """Returns the present time, for the age of the snapshot; by default the time of the cycle."""
     name: str = BALANCER
     _cache: PolicyCache = field(default_factory=PolicyCache)
     _states: dict[str, PolicyState] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class ProportionalLoop:
         """Run one cycle. Returns an empty report unless this replica leads."""
         epoch = self.leadership.epoch()
         if epoch != self._epoch:
-            self._states.clear()  # another replica may have led meanwhile: the status has what it did
+            self._states.clear()  # another replica may have been the leader: the status has its changes
         self._epoch = epoch
         self._isolation.begin(at, self.leadership)
         if epoch is None:
@@ -159,7 +159,7 @@ class ProportionalLoop:
     def run_once(
         self, assigned: Sequence[Assignment], at: float, namespace: str | None = None
     ) -> list[PolicyResult]:
-        """Run one cycle for a command, over policies that it assigned itself."""
+        """Run one cycle for a command, with assignments that the command made."""
         self._states.clear()
         self._epoch = self.leadership.epoch()
         self._isolation.begin(at, self.leadership)
@@ -168,7 +168,7 @@ class ProportionalLoop:
     def _reconcile_all(
         self, assigned: Sequence[Assignment], at: float, namespace: str | None = None
     ) -> list[PolicyResult]:
-        """Take one snapshot, and reconcile each policy against it; an error ends one policy's share."""
+        """Take one snapshot, and reconcile each policy; an error ends only that policy's share."""
         snapshot = take_snapshot(
             self.cluster, assigned, at, namespace, self._isolation, is_cluster_wide=self.is_cluster_wide
         )
@@ -199,7 +199,7 @@ class ProportionalLoop:
         if memory is None:
             self._states.pop(uid, None)
         elif not progress.is_persisted:
-            self._states[uid].memory = memory  # what was about to be remembered is not in the status
+            self._states[uid].memory = memory  # the new memory is not in the status
         outcomes = progress.outcomes
         decision = record_failure(
             result,
@@ -216,7 +216,7 @@ class ProportionalLoop:
     def _reconcile(
         self, item: Assignment, snapshot: ScalingSnapshot, guards: Guards, progress: CycleProgress
     ) -> PolicyResult:
-        """Decide for one policy, ask the guards, remember, execute what is left, and record it."""
+        """Decide for one policy, evaluate the guards, store the memory, execute, and record."""
         at = snapshot.at
         rejection = unknown_size(item, snapshot)
         if rejection is not None:
@@ -270,7 +270,7 @@ class ProportionalLoop:
     def _plan(
         self, item: Assignment, snapshot: ScalingSnapshot, guards: Guards, state: PolicyState
     ) -> PolicyPlan:
-        """Decide for one policy and ask the guards; nothing is written."""
+        """Decide for one policy and evaluate the guards; nothing is written."""
         pods = active_pods(snapshot.pods[item.ref])
         applied = state.memory.applied_to(item.workload, item.policy.generation)
         if self._is_enforced(item):
@@ -319,7 +319,7 @@ class ProportionalLoop:
         *,
         is_persisted: bool,
     ) -> list[Outcome]:
-        """Set the values; nothing is set unless what is to be remembered is in the status."""
+        """Set the values; nothing is set unless the new memory is in the status."""
         if not is_persisted:
             return [Outcome(decision.actions[0], "Fenced", "what is to be remembered could not be written")]
         if change.is_disruptive:
@@ -346,7 +346,7 @@ class ProportionalLoop:
     def _write_status(
         self, item: Assignment, status_input: StatusInput, state: PolicyState, at: float
     ) -> StatusWrite:
-        """Write the status where it is worth it; what stands there already counts as written."""
+        """Write the status if it is due; an unchanged one counts as written."""
         if not self.is_acting:
             return StatusWrite(False)
         status = next_status(item.policy, item.compiled, status_input, at, state.status_written_at)
@@ -358,7 +358,7 @@ class ProportionalLoop:
         return written
 
     def _reject(self, policy: PolicyObject, rejection: RejectedPolicy, at: float) -> str:
-        """Write why a policy is not followed, where that is news; return why it could not be written."""
+        """Write why a policy is not followed, unless its status has it; return the error of the write."""
 
         def write() -> str:
             status = rejected_status(policy, rejection, at) if self.is_acting else None
@@ -372,7 +372,7 @@ class ProportionalLoop:
         return status_error(self._isolation, policy, write)
 
     def _report(self, item: Assignment, status_input: StatusInput, outcomes: Sequence[Outcome]) -> None:
-        """Record an event at the workload: what was changed, or a new reason that keeps it from being."""
+        """Record an event at the workload: the result of a change, or a new reason that prevents it."""
         event = event_of(item.policy, status_input, outcomes)
         if event is not None and self.is_acting:
             reason = status_input.decision.reason.code.value

@@ -1,7 +1,7 @@
-"""What a cycle decides from: which policy has which workload, the cluster's size, the pods, the autoscalers.
+"""The input of a cycle: the workload of each policy, the cluster's size, the pods, the autoscalers.
 
-The cluster is read once for all policies. Where two policies would set the resources of one workload, neither
-does. An input that cannot be counted is unknown, never zero, and a policy that needs it changes nothing.
+The cluster is read once for all policies. If two policies target one workload, neither is followed. An input
+that cannot be counted is unknown, never zero, and a policy that needs it changes nothing.
 """
 
 from collections import defaultdict
@@ -36,7 +36,7 @@ HASH_LABEL = "pod-template-hash"
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """A workload that one policy, and no other, may change."""
+    """A workload, and the only policy that may change it."""
 
     policy: PolicyObject
     compiled: CompiledPolicy
@@ -51,7 +51,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class PolicyCache:
-    """Compiles each generation of a policy once: with 2,000 policies it would cost every cycle."""
+    """Compiles each generation of a policy once: compiling 2,000 policies in every cycle is expensive."""
 
     _compiled: dict[str, tuple[tuple[int, str], CompiledPolicy | RejectedPolicy]] = field(
         default_factory=dict
@@ -60,9 +60,9 @@ class PolicyCache:
     def read(
         self, policies: Iterable[PolicyObject], isolation: Isolation | None = None
     ) -> dict[ObjectRef, CompiledPolicy | RejectedPolicy]:
-        """Compile new and edited policies, and forget deleted ones.
+        """Return every policy compiled, or why it is rejected; only new and edited ones are compiled.
 
-        A policy whose compilation fails by a bug is compiled anew the next time.
+        A policy whose compilation raises an unexpected exception is not cached.
         """
         isolation = isolation or Isolation()
         fresh: dict[str, tuple[tuple[int, str], CompiledPolicy | RejectedPolicy]] = {}
@@ -104,7 +104,7 @@ def assign(
     mode: Mode,
     isolation: Isolation | None = None,
 ) -> tuple[list[Assignment], dict[ObjectRef, RejectedPolicy]]:
-    """Return which policy has which workload, and why the others can't be followed."""
+    """Return the assigned policies with their workloads, and why the others are rejected."""
     isolation = isolation or Isolation()
     rejected: dict[ObjectRef, RejectedPolicy] = {}
     by_target: dict[WorkloadRef, list[str]] = defaultdict(list)
@@ -137,7 +137,7 @@ def assign(
 
 
 def _setter(advised: Mapping[WorkloadRef, str], ref: WorkloadRef) -> str:
-    """Return who sets the requests of a workload or may do so, as the beginning of a sentence."""
+    """Return which VPA sets the requests of a workload or may do so, as the beginning of a sentence."""
     if vpa := advised.get(ref):
         return f"{vpa} sets the requests of {ref} already"
     if vpa := advised.get(every_workload(ref.namespace)):
@@ -177,14 +177,14 @@ def _rejection(
 
 @dataclass(slots=True)
 class ScalingSnapshot:
-    """The cluster as one cycle reads it; its size is counted once for each node selector."""
+    """The cluster as read in one cycle; its size is counted once for each node selector."""
 
     at: float
     nodes: Sequence[Node]
     pods: Mapping[WorkloadRef, Sequence[Pod]]
     hpas: Mapping[WorkloadRef, Sequence[Hpa]]
     pods_on: Mapping[str, int] | None
-    """How many pods each node has; None where only some namespaces are watched."""
+    """The number of pods of each node; None if only some namespaces are watched."""
     _sizes: dict[Selector, ClusterSize] = field(default_factory=dict)
 
     def size(self, selector: Selector) -> ClusterSize:
@@ -222,10 +222,10 @@ def take_snapshot(
 def pods_by_workload(
     workloads: Iterable[Workload], pods: Iterable[Pod], isolation: Isolation | None = None
 ) -> Mapping[WorkloadRef, Sequence[Pod]]:
-    """Return the pods of each workload: those that its selector picks in its namespace.
+    """Return the pods of each workload: those that match its selector and that it owns.
 
-    They are found by one of the selector's labels, so that a workload costs what its own pods cost. One whose
-    selector fails is left out: what its pods are is unknown.
+    Pods are indexed by one of the selector's labels, so that the cost of a workload is that of its own pods.
+    A workload whose selector fails is absent: its pods are unknown.
     """
     isolation = isolation or Isolation()
     listed = list(workloads)
@@ -261,9 +261,10 @@ def _exact_label(selector: Selector) -> tuple[str, str] | None:
 
 
 def _is_owned_by(pod: Pod, workload: Workload) -> bool:
-    """Whether it is of this very workload: selectors of two may overlap, and labels anybody can write.
+    """Return whether the workload owns the pod: selectors may overlap, and anyone can write labels.
 
-    A Deployment's ReplicaSets have its name and the hash of their template, which is a label of their pods.
+    The name of a Deployment's ReplicaSet is its own and the hash of the template, which is a label of the
+    pods.
     """
     ref, owner = workload.ref, pod.owner
     if owner is None:
@@ -276,7 +277,7 @@ def _is_owned_by(pod: Pod, workload: Workload) -> bool:
 
 
 def stuck(pods: Iterable[Pod]) -> dict[str, str]:
-    """Return the first pod whose node can't give what it requests, by the state of its resize."""
+    """Return the first pod whose node can't allocate its requests, by the state of its resize."""
     found: dict[str, str] = {}
     for pod in sorted(pods, key=lambda pod: pod.name):
         state = pod.resize.state if pod.resize is not None else ""
@@ -287,7 +288,7 @@ def stuck(pods: Iterable[Pod]) -> dict[str, str]:
 
 
 def utilization_warning(hpas: Iterable[Hpa], slots: Iterable[Slot]) -> str:
-    """Return a warning where a change of requests changes what an HPA's percentage means."""
+    """Return a warning if an HPA's target is a percentage of the scaled requests; empty otherwise."""
     requested = {slot.resource.value for slot in slots if slot.section == "requests"}
     for hpa in hpas:
         for metric in hpa.metrics:
@@ -298,7 +299,7 @@ def utilization_warning(hpas: Iterable[Hpa], slots: Iterable[Slot]) -> str:
 
 
 def unknown_size(item: Assignment, snapshot: ScalingSnapshot) -> RejectedPolicy | None:
-    """Return which input of the policy is unknown, if any: what is missing is never zero."""
+    """Return the rejection of a policy that needs an unknown input, or None."""
     size = snapshot.size(item.compiled.selector)
     if not size.nodes_ready:
         return RejectedPolicy("NoNodes", "spec.nodeSelector: expected at least one Ready node, found none")
@@ -309,7 +310,7 @@ def unknown_size(item: Assignment, snapshot: ScalingSnapshot) -> RejectedPolicy 
 
 
 def observe(item: Assignment, snapshot: ScalingSnapshot, applied: AppliedState) -> Observation:
-    """Join the cluster's size with what the workload has."""
+    """Return the cluster's size and the workload's values in force as an observation."""
     slots, spec = item.compiled.slots, item.compiled.spec
     pods = active_pods(snapshot.pods[item.ref])
     current = values_in_force(spec.update_mode, slots, item.workload, pods, applied)
@@ -335,7 +336,7 @@ def confirm_reverts(
     cluster: Cluster,
     at: float,
 ) -> tuple[AppliedState, frozenset[str]]:
-    """Detect reverts, and read the pods anew before one counts: a late cache still has the old values."""
+    """Detect reverts; before one counts, read the pods again: a delayed cache still has the old values."""
     slots, workload, at_ms = item.compiled.slots, item.workload, moment_of(at)
     found, lost = detect_reverts(applied, slots, workload, pods, accepted, at_ms)
     if not lost or applied.is_rollout:
@@ -343,14 +344,14 @@ def confirm_reverts(
     try:
         fresh = pods_by_workload([workload], cluster.pods_now(workload))[item.ref]
     except WorldFailed:
-        return found, lost  # the snapshot counts: better stop too early than write too often
+        return found, lost  # use the snapshot: to stop too early is safer than to write too often
     return detect_reverts(applied, slots, workload, active_pods(fresh), accepted, at_ms)
 
 
 def name_contending_manager(
     item: Assignment, applied: AppliedState, pods: Sequence[Pod], sizes: Sizes
 ) -> AppliedState:
-    """Find which field manager puts other values back, once it has happened too often."""
+    """Return the state with the name of the field manager that reverts the values, once it is contended."""
     if applied.contending_manager or not applied.is_contended:
         return applied
     slots, target = item.compiled.slots, item.workload.object_ref
