@@ -120,7 +120,7 @@ class Isolation:
         while parts:
             part = parts.pop(0)
             try:
-                results = work([items[place] for place in part])
+                results = work([items[index] for index in part])
                 found |= dict(zip(part, results, strict=True))
             except reraised:
                 raise
@@ -131,30 +131,29 @@ class Isolation:
                     half = len(part) // 2
                     parts[:0] = [part[:half], part[half:]]
                     continue
-                for place in part:
-                    found[place] = self._failed_item(subject(items[place]), error, is_alone=len(part) == 1)
+                for index in part:
+                    found[index] = self._failed_item(subject(items[index]), error, is_alone=len(part) == 1)
             else:
-                for place in part:
-                    self._suspects.forget(subject(items[place]))
+                for index in part:
+                    self._suspects.forget(subject(items[index]))
         assert found.keys() == set(range(len(items))), "every item has a result or an error"
-        return [found[place] for place in range(len(items))]
+        return [found[index] for index in range(len(items))]
 
     def _parts(self, subjects: Sequence[str], found: dict[int, T | FailedTurn]) -> list[list[int]]:
-        """Return the indexes of the items of each batch: one of all items but the suspects, and one per suspect.
+        """Return the indexes of the items of each batch: all but the suspects, then each suspect alone.
 
-        Suspects come last and alone, so that no other item is repeated for them; in backoff they fail at
-        once.
+        A suspect alone cannot end the work of another item; in backoff it fails at once.
         """
         others: list[int] = []
         alone: list[list[int]] = []
-        for place, subject in enumerate(subjects):
+        for index, subject in enumerate(subjects):
             suspect = self._suspects.failure(subject)
             if suspect is None:
-                others.append(place)
+                others.append(index)
             elif 0 < suspect.until - self._at <= RETRY_MAX_SECONDS:
-                found[place] = self._add(suspect.last)
+                found[index] = self._add(suspect.last)
             else:
-                alone.append([place])
+                alone.append([index])
         return [part for part in (others, *alone) if part]
 
     def _can_be_halved(self, part: Sequence[int], error: Exception) -> bool:
@@ -179,11 +178,11 @@ def failed_turn(subject: str, error: Exception) -> FailedTurn:
     if isinstance(error, EquipoiseError):
         return FailedTurn(subject, _one_line(error))
     frames = traceback.extract_tb(error.__traceback__)
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    index = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     # Only the last calls matter: a recursion has a thousand of them.
     text = "".join(traceback.format_exception(error, limit=-FRAMES_MAX))[-TRACEBACK_LENGTH_MAX:]
     message = f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
-    return FailedTurn(subject, message, _encodable(text), place)
+    return FailedTurn(subject, message, _encodable(text), index)
 
 
 def _one_line(error: Exception) -> str:
