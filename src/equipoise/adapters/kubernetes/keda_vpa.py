@@ -1,12 +1,11 @@
-"""Whose autoscaling KEDA has paused: ScaledObjects, and the annotations that stop them.
+"""Workloads that KEDA or a VerticalPodAutoscaler manages.
 
-KEDA reads these as Go reads a truth value, and takes what is none, such as `yes`, for true; a number of
-paused replicas pauses by being there. A pause in one direction counts: whoever holds the replicas does not
-want them moved.
+KEDA pauses autoscaling by annotations of a ScaledObject. It parses their values as Go parses booleans, and
+takes any other value, such as `yes`, for true; a number of paused replicas pauses by its presence. A pause
+in one direction counts: its owner wants the number of replicas to stay.
 
-Whose requests a VerticalPodAutoscaler sets: two who set the same numbers would fight.
-
-One whose `updateMode` is `Off` only advises, and is in nobody's way. Absent, the mode is VPA's own default.
+Two controllers that set the same requests would conflict. A VerticalPodAutoscaler whose `updateMode` is `Off`
+only recommends, so it does not count. An absent mode is VPA's default.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ PAUSED_REPLICAS = "autoscaling.keda.sh/paused-replicas"
 PAUSED_SCALE_IN = "autoscaling.keda.sh/paused-scale-in"
 PAUSED_SCALE_OUT = "autoscaling.keda.sh/paused-scale-out"
 PAUSE_ANNOTATIONS = (PAUSED, PAUSED_REPLICAS, PAUSED_SCALE_IN, PAUSED_SCALE_OUT)
-"""KEDA copies them to the HPA that it makes."""
+"""KEDA copies them to the HPA that it creates."""
 FRESH_SECONDS = 15.0
-"""How long an answer is believed before the server is asked again."""
+"""How long an answer is cached."""
 ABSENT_SECONDS = 300.0
-"""The same where there is no KEDA: it is seldom installed."""
+"""How long it is cached that a kind is not installed."""
 _FALSE = frozenset({"0", "f", "F", "false", "False", "FALSE"})
 
 
 class ScaleTarget(msgspec.Struct, gc=False):
-    """What a ScaledObject scales."""
+    """The target of a ScaledObject."""
 
     name: str
     kind: str = ""
@@ -55,14 +54,14 @@ class ScaledObjectSpec(msgspec.Struct, gc=False):
 
 
 class RawScaledObject(msgspec.Struct, gc=False):
-    """A ScaledObject, of which only its target and its annotations matter."""
+    """A ScaledObject's target and annotations."""
 
     metadata: ObjectMeta
     spec: ScaledObjectSpec
 
 
 def pause_annotation(annotations: Mapping[str, str]) -> str | None:
-    """Return the annotation that pauses the autoscaling of whoever carries these, or None."""
+    """Return the annotation that pauses the autoscaling of the object, or None."""
     for key in PAUSE_ANNOTATIONS:
         value = annotations.get(key)
         if value is not None and (key == PAUSED_REPLICAS or value not in _FALSE):
@@ -71,14 +70,14 @@ def pause_annotation(annotations: Mapping[str, str]) -> str | None:
 
 
 class ScaledObjects:
-    """Asks the server anew for every call."""
+    """Reads ScaledObjects from the server at every call."""
 
     def __init__(self, client: Client, discovery: Discovery) -> None:
         self._client = client
         self._discovery = discovery
 
     def pauses(self, namespace: str | None, warnings: Warnings) -> dict[WorkloadRef, str] | None:
-        """Return whose autoscaling is paused and by what, or None where there is no KEDA."""
+        """Return the workloads whose autoscaling is paused, and by what; None without KEDA."""
         unknown = "whether KEDA has paused an autoscaler is not known"
         found = self._listed(
             namespace, unknown, lambda one: warnings.add("a ScaledObject that cannot be read", one.place)
@@ -86,7 +85,7 @@ class ScaledObjects:
         return None if found is None else dict(_pauses(found))
 
     def names(self, namespace: str) -> dict[WorkloadRef, str]:
-        """Return which workloads of a namespace KEDA scales, with the names of their ScaledObjects."""
+        """Return the workloads of a namespace that KEDA scales, with the names of their ScaledObjects."""
         unreadable: list[Outline] = []
         unknown = "whether KEDA scales a workload is not known"
         found = self._listed(namespace, unknown, unreadable.append)
@@ -99,7 +98,7 @@ class ScaledObjects:
     def _listed(
         self, namespace: str | None, unknown: str, warn: Callable[[Outline], object]
     ) -> list[RawScaledObject] | None:
-        """List them, or give None where there is no KEDA; without the right to, it says what is unknown."""
+        """List ScaledObjects; None without KEDA. Raise RightMissing, which names what is unknown."""
         path = path_of(KEDA_GROUP, KEDA_VERSION, KEDA_PLURAL, namespace)
         try:
             return list_items(self._client, path, RawScaledObject, warn)
@@ -131,7 +130,7 @@ def _pauses(found: list[RawScaledObject]) -> list[tuple[WorkloadRef, str]]:
 
 
 def _target(scaled: RawScaledObject) -> WorkloadRef:
-    """Name the target, with KEDA's defaults for what is left out."""
+    """Return the target, with KEDA's defaults for absent fields."""
     target = scaled.spec.scaleTargetRef
     api_version = target.apiVersion or API_VERSIONS["Deployment"]
     kind = target.kind or "Deployment"
@@ -139,7 +138,7 @@ def _target(scaled: RawScaledObject) -> WorkloadRef:
 
 
 class RecentPauses:
-    """Remembers the last answer for a while, and longer where there is no KEDA. Threads may share it."""
+    """Caches the last answer, and longer where KEDA is not installed. Threads may share it."""
 
     def __init__(self, client: Client, namespace: str | None) -> None:
         self._scaled_objects = ScaledObjects(client, Discovery(client))
@@ -151,7 +150,7 @@ class RecentPauses:
         self.warnings = Warnings()
 
     def pauses(self, namespace: str | None) -> Mapping[WorkloadRef, str]:
-        """Return whose autoscaling is paused and by what."""
+        """Return the workloads whose autoscaling is paused, and by what."""
         with self._lock:
             if self._monotonic() >= self._believed_until:
                 self._ask()
@@ -177,7 +176,7 @@ UNKNOWN = "whether a VerticalPodAutoscaler sets a workload's requests is not kno
 
 
 class UpdatePolicy(msgspec.Struct, gc=False):
-    """Whether it acts."""
+    """The update policy: whether the VerticalPodAutoscaler changes pods."""
 
     updateMode: str | None = None
 
@@ -190,14 +189,14 @@ class VpaSpec(msgspec.Struct, gc=False):
 
 
 class RawVpa(msgspec.Struct, gc=False):
-    """A VerticalPodAutoscaler, of which only its target and its mode matter."""
+    """A VerticalPodAutoscaler's target and mode."""
 
     metadata: ObjectMeta
     spec: VpaSpec
 
 
 class RecentVpas:
-    """Asks for a few seconds' truth, and seldom where there is no VPA. Threads may share it."""
+    """Caches the last answer, and longer where VPA is not installed. Threads may share it."""
 
     def __init__(self, client: Client, namespaces: Sequence[str] = ()) -> None:
         self._client = client
@@ -208,7 +207,7 @@ class RecentVpas:
         self._believed_until = float("-inf")
 
     def targets(self) -> Mapping[WorkloadRef, str]:
-        """Return whose requests are set by which."""
+        """Return the VerticalPodAutoscaler that sets the requests of each workload."""
         with self._lock:
             now = self._client.world.monotonic()
             if now >= self._believed_until:
@@ -219,9 +218,9 @@ class RecentVpas:
             return self._known
 
     def _listed(self, namespace: str | None) -> dict[WorkloadRef, str] | None:
-        """Return whose requests they set, or None where there is no such kind.
+        """Return the workloads whose requests are set, and by which object; None where VPA is not installed.
 
-        One that cannot be read may set the requests of any workload in its namespace.
+        An object that cannot be read may set the requests of any workload in its namespace.
         """
         unreadable: list[Outline] = []
         try:

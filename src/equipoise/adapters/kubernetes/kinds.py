@@ -1,8 +1,7 @@
-"""The kinds that we list and watch: where they are, what we read of them, what they become.
+"""The kinds that we list and watch, their records, and lists page by page.
 
-Whole lists, page by page: a page is decoded, turned into records and dropped before the next is read.
-
-An object that cannot be read costs itself: the others of its page are decoded one by one, and it is named.
+A page is decoded, converted to records and dropped before the next is read. Where one object of a page cannot
+be decoded, its page is decoded object by object, and a warning names it.
 """
 
 from __future__ import annotations
@@ -63,14 +62,14 @@ class ResourceKind(Generic[R]):
     version: str
     raw: type[Any]
     decode: Callable[[Decoder, Any], R | None]
-    """None leaves the object out."""
+    """Converts an object to its record; None leaves it out."""
     key: Callable[[R], tuple[str, str]]
-    """Namespace and name."""
+    """Returns namespace and name."""
     is_namespaced: bool = True
     identity: Callable[[R], tuple[str, str]] = attrgetter("uid", "resource_version")
-    """UID and version: which object it is, and how new. A record without them is an error, not an old one."""
+    """Returns UID and resource version. A record without them is an error, not an old one."""
     stand_in: Callable[[Outline], R | None] = lambda _: None
-    """The record of an object that cannot be read, where leaving it out would not be safe."""
+    """Returns the record of an undecodable object, where leaving it out would not be safe."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_pages", msgspec.json.Decoder(ListPage[self.raw]))  # type: ignore[name-defined]
@@ -81,7 +80,7 @@ class ResourceKind(Generic[R]):
         return path_of(self.group, self.version, self.plural, namespace if self.is_namespaced else None)
 
     def decode_page(self, body: bytes) -> ListPage[Any]:
-        """Decode a page in one go; one object that cannot be decoded ends it."""
+        """Decode a page at once; raise where one object cannot be decoded."""
         pages: msgspec.json.Decoder[ListPage[Any]] = self._pages  # type: ignore[attr-defined]
         return pages.decode(body)
 
@@ -90,7 +89,7 @@ class ResourceKind(Generic[R]):
 
 
 def cut_page(body: bytes) -> ListPage[bytes]:
-    """Return a page with its objects undecoded, however odd they are; a ValueError says that it is none."""
+    """Return a page with its objects undecoded; raise ValueError where the body is no page."""
     parts = members(body)
     metadata = msgspec.json.decode(parts.get("metadata", b""), type=ListMeta)
     items = parts.get("items", b"null")
@@ -100,7 +99,7 @@ def cut_page(body: bytes) -> ListPage[bytes]:
 def _workloads(name: str, plural: str) -> ResourceKind[Workload]:
     def decode(decoder: Decoder, raw: RawWorkload) -> Workload | None:
         record = decoder.workload(raw, name)
-        # A ReplicaSet with an owner is a Deployment's affair.
+        # A ReplicaSet with an owner belongs to a Deployment.
         return None if name == "ReplicaSet" and record.owner is not None else record
 
     return ResourceKind(
@@ -109,7 +108,7 @@ def _workloads(name: str, plural: str) -> ResourceKind[Workload]:
 
 
 def _pod_unread(outline: Outline) -> Pod:
-    """Return a pod that is there and not ready: without it, its workload would look smaller than it is."""
+    """Return a pod that is not ready: without it, its workload would have too few pods."""
     return Decoder().pod(RawPod(outline.meta, PodSpec()))
 
 
@@ -161,17 +160,17 @@ PAGE_SIZE = 500
 PAGE_BYTES_MAX = 256 * 1024 * 1024
 PAGES_MAX = 10_000
 RESTARTS_MAX = 3
-"""How often a list begins anew because the server forgot its continuation."""
+"""How often a list is restarted because its continuation has expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[R]):
-    """A list as it was at one resource version."""
+    """A list at one resource version."""
 
     records: list[R]
     resource_version: str
     unreadable: list[Outline]
-    """The objects that could not be read; where their kind has a stand-in, `records` has that."""
+    """The objects that could not be decoded; `records` has their kind's stand-in, if any."""
 
 
 class _Read(NamedTuple, Generic[R]):
@@ -204,7 +203,7 @@ def list_kind(
 
     def unread(outline: Outline) -> R | None:
         if not outline.meta.name:
-            raise ValueError("an object without a name")  # no API server says such: nothing of it is believed
+            raise ValueError("an object without a name")  # no API server sends such an object
         return kind.stand_in(outline)
 
     listing = _list(client, kind.path(namespace), _reader(at_once, one, unread), params, page_size)
@@ -221,9 +220,9 @@ def list_items(
     *,
     page_size: int = PAGE_SIZE,
 ) -> list[R]:
-    """List objects whose shape is other people's affair.
+    """List objects of a kind that another project defines.
 
-    One that cannot be read is left out, and `warn` is called with it; the others are not lost for it.
+    An object that cannot be decoded is left out and passed to `warn`.
     """
     pages, items = msgspec.json.Decoder(ListPage[raw]), msgspec.json.Decoder(raw)  # type: ignore[valid-type]
     listing = _list(client, path, _reader(pages.decode, items.decode, lambda _: None), None, page_size)
@@ -237,7 +236,7 @@ def _reader(
     one: Callable[[bytes], R | None],
     stand_in: Callable[[Outline], R | None],
 ) -> Callable[[bytes], _Read[R]]:
-    """Return what reads a page: in one go, and where that fails object by object."""
+    """Return a function that reads a page at once, and object by object where that fails."""
 
     def read(body: bytes) -> _Read[R]:
         try:
@@ -246,7 +245,7 @@ def _reader(
             try:
                 return one_by_one(body)
             except DECODE_ERRORS:
-                raise error from None  # no page of objects at all, and this says so best
+                raise error from None  # no page of objects at all: the first error describes it best
         return _Read(page.metadata, page.items or [], [])
 
     def one_by_one(body: bytes) -> _Read[R]:
@@ -278,7 +277,7 @@ def _list(
         try:
             return _list_once(client, path, read, {**(params or {}), "limit": page_size})
         except ApiError as error:
-            # A continuation that expired is answered with 410; what was read is of an older state.
+            # An expired continuation is answered with 410; the pages read so far are of an older state.
             restarts += 1
             if error.status != HTTPStatus.GONE or restarts > RESTARTS_MAX:
                 raise

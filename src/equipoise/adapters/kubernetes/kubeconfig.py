@@ -1,11 +1,11 @@
-"""Where the API server is and who we are: kubeconfig files as kubectl merges them, or a pod's own account.
+"""The API server and our identity: from kubeconfig files as kubectl merges them, or a pod's service account.
 
-What is wrong with a file is reported in the words of the file, with the path of the entry.
+An error in a file names the path of the entry.
 
 Order: `--kubeconfig`, then `KUBECONFIG` (a list of paths; the first file to name a thing wins), then the
-service account of the pod we run in, then `~/.kube/config`. kubectl looks at the last two the other way
-round; a pod that has both is far more often one whose image carries a stray file. A `--context` asks for a
-file, since a service account has no contexts.
+service account of the pod we run in, then `~/.kube/config`. kubectl has the last two in the opposite order;
+but in a pod that has both, the file is mostly a leftover of its image. `--context` needs a file, since a
+service account has no contexts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILE_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Extension(msgspec.Struct, frozen=True):
-    """Something that a tool left in a cluster entry."""
+    """An extension of a cluster entry."""
 
     name: str = ""
     extension: Any = None
@@ -54,7 +54,7 @@ class EnvironmentEntry(msgspec.Struct, frozen=True):
 
 
 class ExecConfig(msgspec.Struct, frozen=True):
-    """An `exec` entry: the command that gives a credential."""
+    """An `exec` entry: the command that prints a credential."""
 
     command: str
     apiVersion: str
@@ -104,7 +104,7 @@ class _NamedContext(msgspec.Struct, frozen=True):
 
 
 class KubeFile(msgspec.Struct, frozen=True):
-    """A whole file."""
+    """A kubeconfig file."""
 
     current_context: str | None = msgspec.field(default=None, name="current-context")
     clusters: list[_NamedCluster] | None = None
@@ -113,7 +113,7 @@ class KubeFile(msgspec.Struct, frozen=True):
 
 
 def read_kubefile(label: str, path: Path) -> KubeFile:
-    """Read one file; `label` begins every message."""
+    """Return a decoded file; `label` begins every error message."""
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise BadInput(f"{label}: too large for a kubeconfig")
@@ -154,7 +154,7 @@ _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]+)`(?: - at
 
 
 def in_plain_words(message: str) -> str:
-    """Turn msgspec's words into ours: `clusters[0].cluster.server: expected text, got a list`."""
+    """Return msgspec's message as ours: `clusters[0].cluster.server: expected text, got a list`."""
     if found := _EXPECTED.match(message):
         wanted, got = found["wanted"].removesuffix(" | null"), found["got"]
         return f"{_path(found['at'])}expected {_WORDS.get(wanted, wanted)}, got {_WORDS.get(got, got)}"
@@ -174,7 +174,7 @@ EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An API server's address and how to know that it is the right one."""
+    """An API server's address and how to verify it."""
 
     server: str
     ca_file: str | None = None
@@ -183,12 +183,12 @@ class Endpoint:
     tls_server_name: str | None = None
     proxy_url: str | None = None
     exec_config: object = None
-    """What the cluster entry says to exec plugins."""
+    """The cluster entry's configuration for exec plugins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who we are, as the user entry tells it."""
+    """The identity of the user entry."""
 
     token: str | None = field(default=None, repr=False)
     token_file: str | None = None
@@ -202,12 +202,12 @@ class Identity:
     """Headers; a name may occur more than once."""
     exec: ExecConfig | None = None
     folder: str = "."
-    """Where relative commands of a plugin begin."""
+    """The folder of a plugin's relative commands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One context: a server, an identity, a namespace, and where they were read."""
+    """A context: a server, an identity, a namespace, and their source."""
 
     endpoint: Endpoint
     identity: Identity
@@ -222,7 +222,7 @@ def find_target(
     environment: Mapping[str, str] | None = None,
     service_account_folder: Path = SERVICE_ACCOUNT_FOLDER,
 ) -> Target:
-    """Find the cluster to speak to, in the order given at the top of this file."""
+    """Return the cluster, found in the order described in the module's docstring."""
     environment = os.environ if environment is None else environment
     if kubeconfig:
         return _from_files("--kubeconfig", [Path(kubeconfig).expanduser()], context)
@@ -239,7 +239,7 @@ def find_target(
 
 
 def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT_FOLDER) -> Target:
-    """Take the service account of the pod we run in."""
+    """Return the target of the service account of the pod we run in."""
     host = environment.get("KUBERNETES_SERVICE_HOST", "")
     port = environment.get("KUBERNETES_SERVICE_PORT", "") or "443"
     for name in ("token", "ca.crt"):
@@ -262,7 +262,7 @@ def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT_FO
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an entry was found: the folder that its paths begin in, and its name in messages."""
+    """The source of an entry: the folder of its relative paths, and its name in messages."""
 
     folder: Path
     name: str
@@ -342,7 +342,7 @@ def _endpoint(place: _Place, entry: _ClusterEntry) -> Endpoint:
 
 
 def _url(name: str, text: str, schemes: tuple[str, ...]) -> str:
-    """Check an address; one without a scheme is plain HTTP, as in kubectl."""
+    """Return a checked address; one without a scheme is plain HTTP, as in kubectl."""
     url = (text if "://" in text else f"http://{text}").rstrip("/")
     try:
         parts = split_url(url)

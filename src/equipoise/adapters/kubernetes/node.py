@@ -1,6 +1,6 @@
-"""One node and its pods, as its agent needs them: container ids, what is in force, and our own taint.
+"""A node and its pods for the agent: container ids, the values in force, and our own taint.
 
-What a node's kubelet measures, asked through the API server: `/stats/summary`.
+Also the kubelet's measurements, read through the API server: `/stats/summary`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from equipoise.ports.node import Counters, NodeContainer, NodeCounters, NodePod,
 EXTENDED_CPU = "gocrane.io/cpu"
 MIRROR = "kubernetes.io/config.mirror"
 TAINT = Taint("ensurance.equipoise.dev/waterline", "NoSchedule", "crossed")
-"""What keeps new pods away from a node whose waterline is crossed."""
+"""The taint that keeps new pods away from a node whose waterline is crossed."""
 CRANE_AGENT = "crane-agent"
 RESIZE_CONDITIONS = frozenset({"PodResizePending", "PodResizeInProgress"})
 
 
 class RunningContainer(msgspec.Struct, gc=False):
-    """A container's status: which incarnation it is, and what it has."""
+    """A container's status: its id and its resources."""
 
     name: str = ""
     containerID: str = ""
@@ -47,20 +47,20 @@ class RunningContainer(msgspec.Struct, gc=False):
 
 
 class PodStatusOnNode(msgspec.Struct, gc=False):
-    """A pod's status, as far as its node's agent reads it."""
+    """The fields of a pod's status that the agent reads."""
 
     phase: str = ""
     qosClass: str = ""
     startTime: str | None = None
     resize: str | None = None
-    """What Kubernetes before 1.33 tells of a resize in place; the conditions tell it since then."""
+    """The state of an in-place resize before Kubernetes 1.33; since then, conditions have it."""
     conditions: list[RawCondition] | None = None
     containerStatuses: list[RunningContainer] | None = None
     initContainerStatuses: list[RunningContainer] | None = None
 
 
 class EndingMeta(ObjectMeta, gc=False):
-    """A pod's metadata, with how long it has to end."""
+    """A pod's metadata, with its deletion grace period."""
 
     deletionGracePeriodSeconds: int | None = None
 
@@ -145,7 +145,7 @@ def _pod(decoder: Decoder, raw: RawPodOnNode) -> NodePod:
 def _unclear(
     status: PodStatusOnNode, specs: dict[str, RawContainer], whole: Resources | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield each running container whose quota its limit does not explain, by id, and why."""
+    """Yield the id of each running container whose quota is not that of its limit, and why."""
     running = list(_running(status))
     why_all = ""
     if whole is not None and (whole.requests or whole.limits):
@@ -160,7 +160,7 @@ def _unclear(
 def _is_resized(
     status: PodStatusOnNode, running: list[tuple[RunningContainer, str]], specs: dict[str, RawContainer]
 ) -> bool:
-    """Return whether the pod asks for something else than it has: the kubelet may be about to write it."""
+    """Return whether spec and status differ: the kubelet may be about to write the new values."""
     if status.resize or any(
         one.type in RESIZE_CONDITIONS and one.status == "True" for one in status.conditions or ()
     ):
@@ -175,7 +175,7 @@ def _is_resized(
 
 
 def _running(status: PodStatusOnNode) -> Iterator[tuple[RunningContainer, str]]:
-    """Yield the containers that run now, with their ids."""
+    """Yield the running containers with their ids."""
     for part in (*(status.containerStatuses or ()), *(status.initContainerStatuses or ())):
         _, _, id_ = part.containerID.partition("://")
         if id_ and "running" in (part.state or {}):
@@ -185,10 +185,10 @@ def _running(status: PodStatusOnNode) -> Iterator[tuple[RunningContainer, str]]:
 def _containers(
     status: PodStatusOnNode, specs: dict[str, RawContainer], whole: Resources
 ) -> Iterator[NodeContainer]:
-    """Yield the containers that run now; what they have is told by their status, else by their spec.
+    """Yield the running containers with the resources of their status, else of their spec.
 
-    What only the pod as a whole has holds for each container: the kubelet writes its limit as their quota,
-    and none may be throttled below its request.
+    Pod-level resources apply to each container: the kubelet writes the pod's limit as their quota, and none
+    may be throttled below the pod's request.
     """
     for part, id_ in _running(status):
         spec = specs.get(part.name)
@@ -199,7 +199,7 @@ def _containers(
 
 
 def nanos_of(amounts: Quantities | None, name: str) -> int:
-    """Read an amount; one that makes no sense is none, since the server has already refused such."""
+    """Return an amount; 0 for one that cannot be parsed, since the server refuses such."""
     value = (amounts or {}).get(name)
     if value is None:
         return 0
@@ -228,7 +228,7 @@ PERIOD_US = 100_000
 
 
 class Measured(msgspec.Struct):
-    """CPU or memory of something."""
+    """CPU or memory usage."""
 
     usageNanoCores: int | None = None
     workingSetBytes: int | None = None
@@ -243,7 +243,7 @@ class ContainerStats(msgspec.Struct):
 
 
 class PodOfStats(msgspec.Struct):
-    """Whose they are."""
+    """The pod that the statistics are of."""
 
     uid: str = ""
 
@@ -263,7 +263,7 @@ class NodeStats(msgspec.Struct):
 
 
 class StatsSummary(msgspec.Struct):
-    """All that a kubelet says, as far as it is read."""
+    """The kubelet's summary, as far as it is read."""
 
     node: NodeStats
     pods: list[PodStats] | None = None
@@ -283,7 +283,7 @@ class SizedNode(msgspec.Struct):
 
 
 def look_from_outside(client: Client, node: str, pods: list[NodePod]) -> tuple[NodeReading, NodeReading]:
-    """Return two looks, one second apart, between which everything used what the kubelet says it uses now."""
+    """Return two readings, one second apart, whose difference is the usage that the kubelet reports."""
     path = path_of("", "v1", "nodes", None, node)
     sizes = client.get_as(SizedNode, path).status.capacity
     summary = client.get_as(StatsSummary, f"{path}/proxy/stats/summary")
@@ -312,6 +312,6 @@ def look_from_outside(client: Client, node: str, pods: list[NodePod]) -> tuple[N
 
 
 def _counters(stats: ContainerStats, part: NodeContainer) -> Counters:
-    """Take the quota for what the limit means: what an agent has throttled is not told from outside."""
+    """Return counters with the quota of the limit: an agent's throttling is not visible from outside."""
     quota = part.cpu_limit_nanos * PERIOD_US // NANO if part.cpu_limit_nanos else -1
     return Counters(stats.cpu.usageNanoCores, 1.0, stats.memory.workingSetBytes, 0, quota, PERIOD_US)

@@ -22,14 +22,14 @@ from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
 from equipoise.ports import StoreConflict
 
 FRESH_SECONDS = 30.0
-"""How long an answer that lacks a kind is believed: a CRD may have been installed since."""
+"""How long an answer without the kind is cached: a CRD may have been installed since."""
 KNOWN_SECONDS = 300.0
-"""The same for one that has it: the definition may have been changed since."""
+"""How long an answer with the kind is cached: the definition may have changed since."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Where a kind lives."""
+    """A kind's plural name and scope."""
 
     plural: str
     is_namespaced: bool
@@ -51,7 +51,7 @@ class ApiResourceList(msgspec.Struct):
 
 
 class Discovery:
-    """Asks once in a while for each API version, and sooner when a kind is missing."""
+    """Caches the discovery document of each API version, for a shorter time when a kind is missing."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -86,7 +86,7 @@ class Discovery:
 
 
 NO_NAMES = frozenset({"", ".", ".."})
-"""With one of these, the path would be that of something else: of all objects of the kind, for instance."""
+"""Invalid names: with one of these, the path would be that of another object or of the collection."""
 
 
 def path_of(group: str, version: str, plural: str, namespace: str | None = None, *names: str) -> str:
@@ -109,7 +109,7 @@ Document = dict[str, Any]
 
 
 class PatchType(StrEnum):
-    """How a patch is read. Strategic patches are for built-in kinds only."""
+    """The content type of a patch. Strategic merge patches exist for built-in kinds only."""
 
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
@@ -134,7 +134,7 @@ class Objects:
         is_forced: bool = False,
         is_dry_run: bool = False,
     ) -> Document:
-        """Own exactly these fields, by server-side apply.
+        """Apply a manifest by server-side apply: the manager owns exactly these fields afterwards.
 
         A field that another manager owns is refused with 409, and `ApiError.causes` names it and its owner,
         unless it `is_forced`.
@@ -158,24 +158,24 @@ class Objects:
         names = (about.name, subresource) if subresource else (about.name,)
         path = self._path(about.api_version, about.kind, about.namespace, *names)
         body = _with_preconditions(change, about.uid, version)
-        # A merge of the same fields twice is the same; operations in a list are not, but for a version.
+        # A merge patch is idempotent; a list of operations is so only with a version as precondition.
         is_idempotent = patch_type is not PatchType.JSON or bool(version)
         params = _dry(is_dry_run) | ({"fieldManager": manager} if manager else {})
         return self._send(path, body, patch_type.value, params, is_idempotent=is_idempotent)
 
     def read(self, about: ObjectRef) -> Document | None:
-        """Read an object whole as it is now; None where there is none."""
+        """Return the whole object; None where it does not exist."""
         path = self._path(about.api_version, about.kind, about.namespace, about.name)
         try:
             return self._client.get_as(Document, path)
         except ApiError as error:
-            # A 404 without the API's own reason comes from something that stands before the server.
+            # A 404 without a Status reason comes from a proxy in front of the API server.
             if error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound":
                 return None
             raise
 
     def path_of_manifest(self, manifest: Mapping[str, Any]) -> str:
-        """Return the path of an object by the server's own list of its kinds."""
+        """Return the path of an object, by the server's discovery document."""
         metadata = manifest.get("metadata") or {}
         for field, value in (
             ("apiVersion", manifest.get("apiVersion")),
@@ -188,7 +188,7 @@ class Objects:
         return self._path(manifest["apiVersion"], manifest["kind"], namespace, metadata["name"])
 
     def resource_of(self, api_version: str, kind: str) -> Resource:
-        """Find where a kind lives; one that the server does not have is an error."""
+        """Return the resource of a kind; raise where the server does not have it."""
         resource = self._discovery.find(api_version, kind)
         if resource is None:
             raise WorldFailed(f"{self._client.address} has no kind {kind} in {api_version}")
@@ -218,10 +218,10 @@ class Objects:
 
 
 def write_status(client: Client, path: str, status: Mapping[str, Any], version: str) -> str:
-    """Replace the whole status of the object at `path` if it still has this version; give the new one.
+    """Replace the status of the object at `path` if it still has this version; return the new version.
 
-    Raises StoreConflict when somebody else wrote in between. After a lost answer, a status equal to ours is
-    taken for ours: it says what we wanted said.
+    Raises StoreConflict when the object has changed since. After a lost answer, a status equal to ours counts
+    as written by us.
     """
     if not version:
         raise ValueError("a status is written against the version that was read, and none was given")
@@ -245,7 +245,7 @@ def write_status(client: Client, path: str, status: Mapping[str, Any], version: 
 
 
 def _written(client: Client, path: str, answer: bytes) -> Outline:
-    """Return what an answer tells of the object's version and status, however odd the rest of it is."""
+    """Return the object's version and status from an answer; the rest of it is not checked."""
     try:
         return outline_of(answer)
     except DECODE_ERRORS as error:
@@ -259,7 +259,7 @@ def _dry(is_dry_run: bool) -> dict[str, str]:  # noqa: FBT001 - a word of the AP
 def _with_preconditions(
     change: Mapping[str, Any] | list[Document], uid: str, version: str
 ) -> Document | list[Document]:
-    """Put identity into the patch itself: another version is refused with 409, another UID with 422."""
+    """Add UID and version to the patch: the server answers 409 to another version, 422 to another UID."""
     wanted = {name: value for name, value in (("uid", uid), ("resourceVersion", version)) if value}
     if isinstance(change, list):
         checks = [{"op": "add", "path": f"/metadata/{name}", "value": v} for name, v in wanted.items()]

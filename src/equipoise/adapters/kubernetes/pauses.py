@@ -1,11 +1,11 @@
-"""The `Pauses` port over annotations on namespaces: anyone who may edit a namespace can say stop.
+"""The `Pauses` port over annotations on namespaces: a user who may edit a namespace can pause it.
 
 `equipoise.dev/paused` on a namespace stops every action in it; `equipoise.dev/paused-everywhere` on the
-operator's own namespace stops every action. The value says who and why; `false` alone means no.
+operator's own namespace stops every action. The value names who and why; only `false` means no pause.
 
-A stop has to arrive within five seconds, also over a link that has died without a word. So the watch is kept
-short: the server is heard from every few seconds, and when it was not heard from for `age_max_seconds`,
-nobody knows whether someone said stop. Not knowing raises, and nothing is done.
+A pause has to take effect within five seconds, also over a dead link. So the watch is short and the server
+answers every few seconds. When it has not answered for `age_max_seconds`, the pauses are unknown: asking for
+one raises, and nothing is done.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TIMINGS = Timings(
     silence_seconds=4.0,
     retry=Backoff(first_seconds=0.25, delay_max_seconds=2.0),
 )
-"""For one operator. Agents by the thousand want longer ones, and a longer age in exchange."""
+"""Timings for one operator. Thousands of agents need longer ones, and a longer maximum age."""
 _STALE = Stale(
     "whether anything is paused is not known yet",
     "whether anything is paused is not known: the API server was last heard {age:.1f} s ago, "
@@ -43,13 +43,13 @@ _STALE = Stale(
 
 
 class RawNamespace(msgspec.Struct, gc=False):
-    """A namespace, of which only the annotations matter."""
+    """A namespace's annotations."""
 
     metadata: ObjectMeta
 
 
 class NamespaceMarks(msgspec.Struct, frozen=True, gc=False):
-    """What a namespace says about pauses."""
+    """The pauses of a namespace."""
 
     name: str
     uid: str
@@ -90,7 +90,7 @@ NAMESPACES: ResourceKind[NamespaceMarks] = ResourceKind(
 
 
 class NamespacePauses:
-    """Watches the namespaces. `start()` it, and `stop()` it in the end."""
+    """Watches the namespaces between `start()` and `stop()`."""
 
     def __init__(
         self,
@@ -108,11 +108,11 @@ class NamespacePauses:
         self.reflector.start()
 
     def stop(self, timeout_seconds: float = 5.0) -> bool:
-        """End it; tell whether it has ended in time."""
+        """Stop the watch; return whether it has ended in time."""
         return self.reflector.stop(timeout_seconds)
 
     def wait_until_synced(self, timeout_seconds: float) -> bool:
-        """Wait until the namespaces were listed once; tell whether it was in time."""
+        """Wait until the namespaces were listed once; return whether that happened in time."""
         return self.reflector.synced.wait(timeout_seconds)
 
     def pause_of(self, namespace: str) -> str | None:
@@ -128,7 +128,7 @@ class NamespacePauses:
 
 
 class DirectPauses:
-    """Asks the server at every question: for a command, which asks seldom."""
+    """Reads from the server at every call; for commands, which call it seldom."""
 
     def __init__(self, client: Client, *, operator_namespace: str = OPERATOR_NAMESPACE) -> None:
         self._client = client
@@ -143,7 +143,7 @@ class DirectPauses:
         return None if here is None else f"namespace {namespace} is paused: {here}"
 
     def _said(self, namespace: str, key: str) -> str | None:
-        """Read one annotation; a namespace that is not there has none: nothing is installed in it."""
+        """Return one annotation; a namespace that does not exist has none."""
         try:
             found = self._client.get_as(RawNamespace, path_of("", "v1", "namespaces", None, namespace))
         except ApiError as error:
@@ -156,14 +156,14 @@ class DirectPauses:
 def pause(
     client: Client, namespace: str | None, who: str, *, operator_namespace: str = OPERATOR_NAMESPACE
 ) -> None:
-    """Stop every action in a namespace, or (None) everywhere; `who` says by whom and why."""
+    """Pause a namespace, or (None) everything; `who` names who and why."""
     _annotate(client, namespace, one_line(who, TEXT_LENGTH_MAX) or "true", operator_namespace)
 
 
 def resume(
     client: Client, namespace: str | None, *, operator_namespace: str = OPERATOR_NAMESPACE
 ) -> str | None:
-    """End a pause; give what was said when it began, or None when there was none."""
+    """End a pause; return its annotation's value, or None when there was none."""
     before = _read(client, namespace, operator_namespace)
     if before is not None:
         _annotate(client, namespace, None, operator_namespace)
@@ -194,7 +194,7 @@ def _annotate(client: Client, namespace: str | None, value: str | None, operator
         )
     except ApiError as error:
         raise _explained(error, where, namespace) from error
-    # Whoever says stop must not be told that all stands still by something that is no API server.
+    # A proxy's answer must not confirm a pause: only the API server can.
     found = client.decode(RawNamespace, body, f"PATCH {path}").metadata
     if found.name != where or (found.annotations or {}).get(key) != value:
         raise bad_answer(client.address, f"PATCH {path}", body, "the changed namespace was expected")
@@ -212,7 +212,7 @@ def _explained(error: ApiError, where: str, namespace: str | None) -> WorldFaile
 
 
 def _text(value: str | None) -> str | None:
-    """Read an annotation: absent or `false` is no pause; anything else is one, empty text included."""
+    """Return an annotation's value; None (no pause) where it is absent or `false`, never for empty text."""
     if value is None or value.strip().lower() == "false":
         return None
     return one_line(value, TEXT_LENGTH_MAX) or "true"

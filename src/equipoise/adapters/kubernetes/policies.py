@@ -1,6 +1,6 @@
-"""The `Policies` port over an API server: custom resources of one kind, kept up to date by a reflector.
+"""The `Policies` port over an API server: custom resources of one kind, watched by a reflector.
 
-Whose a CustomResourceDefinition is, and whether its objects have a status of their own.
+Also the owner of a CustomResourceDefinition, and whether it has the status subresource.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from equipoise.ports import PolicyObject, StoreConflict
 
 
 class RawPolicy(msgspec.Struct):
-    """A custom resource as we read it: what was asked and what was answered, whole."""
+    """A custom resource with its whole spec and status."""
 
     metadata: ObjectMeta
     spec: dict[str, Any] = {}
@@ -35,7 +35,7 @@ class RawPolicy(msgspec.Struct):
 
 
 class KubernetesPolicies:
-    """All policies of one kind. Its reflector is started and stopped by whoever made it."""
+    """The policies of one kind. The owner of this object starts and stops its reflector."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class KubernetesPolicies:
         namespaces: Collection[str] = (),
         timings: Timings | None = None,
     ) -> None:
-        """Prepare; with namespaces, policies elsewhere are somebody else's affair."""
+        """Create the reflector; with `namespaces`, policies elsewhere are ignored."""
         api_version = f"{group}/{version}"
 
         def made(
@@ -80,7 +80,7 @@ class KubernetesPolicies:
         self.reflector = Reflector(client, kind, timings=timings)
 
     def policies(self) -> Sequence[PolicyObject]:
-        """Return the policies as they are known now; what nobody told of for minutes is unknown."""
+        """Return the cached policies; raise Unreachable when the cache is stale."""
         if self._was_removed():
             return []
         namespaces = self._namespaces
@@ -91,18 +91,18 @@ class KubernetesPolicies:
         ]
 
     def _was_removed(self) -> bool:
-        """Return whether the kind is not there any more, and all its objects were seen to go before it."""
+        """Return whether the kind was removed, after the deletion of all its objects was observed."""
         reflector = self.reflector
         error = reflector.last_error
         is_absent = isinstance(error, ApiError) and error.status == HTTPStatus.NOT_FOUND
         return is_absent and reflector.synced.is_set() and not len(reflector.cache)
 
     def listed(self, namespace: str | None = None) -> Sequence[PolicyObject]:
-        """List them anew, without the reflector: for a command that looks once."""
+        """List the policies from the server, without the reflector; for commands."""
         return list_kind(self._client, self._kind, namespace).records
 
     def listed_if_installed(self, namespace: str | None = None) -> Sequence[PolicyObject]:
-        """List them anew; there are none where the kind is not installed."""
+        """List the policies from the server; empty where the kind is not installed."""
         try:
             return self.listed(namespace)
         except ApiError as error:
@@ -111,7 +111,7 @@ class KubernetesPolicies:
             raise
 
     def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
-        """Replace a policy's status, unless the policy has changed since it was read or has gone."""
+        """Replace a policy's status; raise StoreConflict when the policy has changed or was deleted."""
         group, version, plural = self._place
         path = path_of(group, version, plural, policy.ref.namespace, policy.ref.name)
         try:
@@ -124,7 +124,7 @@ class KubernetesPolicies:
             raise
 
     def _is_there(self, path: str) -> bool:
-        """Return whether the object exists: the server answers alike where only its kind lacks a status."""
+        """Return whether the object exists: a kind without a status subresource answers 404 as well."""
         try:
             self._client.get(path)
         except ApiError as error:
@@ -138,11 +138,11 @@ GROUP, VERSION, PLURAL = "apiextensions.k8s.io", "v1", "customresourcedefinition
 
 
 class Definition(NamedTuple):
-    """What can be told of a definition."""
+    """The owner and the properties of a definition."""
 
     standing: Standing
     has_status: bool = True
-    """Whether the status is a subresource; without, it is a part of the object like any other."""
+    """Whether the status is a subresource; otherwise it is an ordinary field."""
     note: str = ""
 
 
@@ -166,7 +166,7 @@ class _RawDefinition(msgspec.Struct):
 
 
 def look_at(client: Client, group: str, version: str, plural: str) -> Definition:
-    """Look at the definition of a kind; without the right to, as far as the kinds that are served tell."""
+    """Return the definition of a kind; without the right to read it, what discovery shows."""
     name = f"{plural}.{group}"
     try:
         found = client.get_as(_RawDefinition, path_of(GROUP, VERSION, PLURAL, None, name))

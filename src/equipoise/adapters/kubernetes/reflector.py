@@ -1,20 +1,19 @@
 """List and watch one kind into a cache that misses no deletion.
 
-A list gives the state at a resource version, and a watch every change after it. When the connection ends,
-the watch resumes after the last version seen, bookmarks included. When the server no longer remembers that
-version (410), or says something that cannot be understood, everything is listed anew, and what vanished
-meanwhile is reported as deleted.
+A list is the state at a resource version, and a watch has every change after it. When the connection ends,
+the watch resumes at the last resource version, bookmarks included. When the server no longer has that
+version (410), or its answer cannot be decoded, everything is listed again, and objects that vanished in
+between are reported as deleted.
 
-An object that cannot be read is kept apart, by name, until it can be read again or has gone: what was known
-of it before is not believed any more, and the others of its kind are not lost for it.
+An object that cannot be decoded is stored by name in `unreadable` until it can be decoded again or is
+deleted: its earlier record is dropped, and the other objects of its kind are unaffected.
 
-How a dead link is noticed: the API server sends a bookmark about once a minute, so a silence of
-`silence_seconds` (90) ends the connection, and the attempt to resume shows whether the server is there.
-A server that sends no bookmarks (1.35 sends none of some kinds while nothing at all happens) is merely asked
-again every 90 s, so the age of a healthy cache stays below about 95 s. `timeoutSeconds` asks the server to
-end a watch by itself; it is random (240 to 360), so that watches that began together do not return together.
-Callers ask for `require_fresh()`, or read `last_contact_age_seconds`: beyond a few silences, what the cache
-holds is a guess.
+A dead link is detected by silence: the API server sends a bookmark about once a minute, so `silence_seconds`
+(90) without one end the connection, and the attempt to resume shows whether the server is reachable. A server
+without bookmarks (1.35 sends none of some kinds while nothing changes) is connected again every 90 s, so the
+age of a healthy cache stays below about 95 s. `timeoutSeconds` lets the server end a watch; it is random (240
+to 360), so that watches that began together do not end together. Callers use `require_fresh()`, or read
+`last_contact_age_seconds`: beyond a few silences, the cache is stale.
 """
 
 from __future__ import annotations
@@ -52,28 +51,28 @@ Listener = Callable[[ChangeType, R | None, R | None], object]
 RETRY = Backoff(first_seconds=0.5, delay_max_seconds=30.0)
 REFUSED = Backoff(first_seconds=5.0, delay_max_seconds=60.0)
 AGE_MAX_SECONDS = 300.0
-"""Three silences of a healthy watch and some: what is older may be anything by now."""
+"""More than three silences of a healthy watch; an older cache is stale."""
 SHORT_SECONDS = 1.0
-"""A watch that ends sooner and brought nothing is a failure in disguise, and no word of the server.
+"""A watch that ends sooner without an event is a failure, and no contact with the server.
 
-What changed before it began is told at once: only one that has lived so long shows that nothing did.
+Changes from before a watch arrive at once: so one that lasted longer shows that there were none.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How long a reflector waits for what."""
+    """Timeouts and delays of a reflector."""
 
     watch_seconds: tuple[float, float] = (240.0, 360.0)
     silence_seconds: float = 90.0
     retry: Backoff = RETRY
     refused: Backoff = REFUSED
-    """After a 401 or 403: someone has to change something first."""
+    """After a 401 or 403, which a user has to resolve."""
 
 
 @dataclass(slots=True)
 class ReflectorCounters:
-    """What a reflector has been through."""
+    """Counts of a reflector's lists, watches, events and failures."""
 
     lists: int = 0
     watches: int = 0
@@ -85,7 +84,7 @@ class ReflectorCounters:
 
 
 class Stale(NamedTuple):
-    """How an error says that a cache is not fresh."""
+    """The sentences of an error about a cache that is not fresh."""
 
     never: str
     old: str
@@ -111,13 +110,13 @@ class WatchedMeta(msgspec.Struct):
 
 
 class Marked(msgspec.Struct):
-    """An object of which only the version matters."""
+    """An object's resource version."""
 
     metadata: WatchedMeta
 
 
-class _ListAnew(Exception):  # noqa: N818 - an order
-    """The watch cannot go on from where it was."""
+class _ListAnew(Exception):  # noqa: N818 - control flow
+    """The watch cannot be resumed."""
 
 
 _EVENTS = msgspec.json.Decoder(WatchEvent)
@@ -125,7 +124,7 @@ _MARKED = msgspec.json.Decoder(Marked)
 
 
 class Reflector(Generic[R]):
-    """Keeps one kind in a cache. `start()` runs it on a thread; `step()` does one turn, for tests."""
+    """Caches one kind. `start()` runs it on a thread; `step()` runs one round, for tests."""
 
     def __init__(
         self,
@@ -141,14 +140,14 @@ class Reflector(Generic[R]):
         self.kind = kind
         self.cache: Cache[R] = Cache(kind)
         self.unreadable: dict[tuple[str, str], Outline] = {}
-        """The objects that cannot be read now, by namespace and name; it is replaced, never changed."""
+        """The objects that cannot be decoded, by namespace and name; the dict is replaced, never changed."""
         self.synced = threading.Event()
         self.counters = ReflectorCounters()
         self.decoder = Decoder()
         self.last_error: Exception | None = None
         self.resource_version = ""
         self._stopping = threading.Event()
-        # Its own connections, so that stopping it disturbs nobody else.
+        # Its own connections, so that stopping it does not affect other users of the session.
         self._client = client.with_own_connections(
             backoff=Backoff(attempts_max=3, total_max_seconds=15.0), sleep=self._stopping.wait
         )
@@ -166,12 +165,12 @@ class Reflector(Generic[R]):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to list and watch on a thread."""
+        """Start a thread that lists and watches."""
         self._thread = threading.Thread(target=self.run, name=f"reflector-{self.kind.plural}", daemon=True)
         self._thread.start()
 
     def stop(self, timeout_seconds: float = 5.0) -> bool:
-        """End it, also under a blocked read; tell whether its thread has ended in time."""
+        """Stop, also during a blocked read; return whether the thread has ended in time."""
         self._stopping.set()
         self._client.abort()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -180,8 +179,8 @@ class Reflector(Generic[R]):
         return True
 
     def last_contact_age_seconds(self, now_monotonic: float) -> float:
-        """Return how long ago the server was last heard; infinite before it was."""
-        since = self._watching_since  # before the other, which it becomes when the watch ends
+        """Return the time since the server last answered; infinite before its first answer."""
+        since = self._watching_since  # read before `_contact_at`, which takes its value when the watch ends
         contact_at = self._contact_at
         if since is not None and now_monotonic - since >= SHORT_SECONDS:
             contact_at = max(contact_at, since)
@@ -190,7 +189,7 @@ class Reflector(Generic[R]):
     def require_fresh(
         self, subject: str = "", *, age_max_seconds: float = AGE_MAX_SECONDS, sentences: Stale = STALE
     ) -> Cache[R]:
-        """Return the cache; raise Unreachable where it was never filled, or is older than allowed."""
+        """Return the cache; raise Unreachable where it was never filled or is older than allowed."""
         subject = subject or f"the {self.kind.plural}"
         why = f": {self.last_error}" if self.last_error else ""
         if not self.synced.is_set():
@@ -209,14 +208,14 @@ class Reflector(Generic[R]):
                 self._stopping.wait(delay_seconds)
 
     def step(self) -> float:
-        """List if need be, then watch until that ends; return the seconds to wait before the next step."""
+        """List if necessary, then watch until that ends; return the seconds to wait before the next step."""
         progress, began_at = self._progress(), self._monotonic()
         error: Exception | None = None
         try:
             if not self.resource_version:
                 self._list()
             self._watch()
-        except Exception as failure:  # noqa: BLE001 - a reflector that dies in silence is worse than any error
+        except Exception as failure:  # noqa: BLE001 - the thread must survive every error
             error = failure
         if self._stopping.is_set():
             return 0.0
@@ -243,7 +242,7 @@ class Reflector(Generic[R]):
         return self._timings.retry.delay_seconds(self._failures, self._rng())
 
     def _list(self) -> None:
-        self.decoder = Decoder()  # with a new pool, so that what vanished is not held by it
+        self.decoder = Decoder()  # with a new pool, which holds no values of deleted objects
         listing = list_kind(
             self._client,
             self.kind,
@@ -258,7 +257,7 @@ class Reflector(Generic[R]):
         changes = self.cache.replace(listing.records)
         self.resource_version = listing.resource_version
         self.counters.lists += 1
-        self._touch()  # not at every page: a list that never ends well leaves the cache as old as it is
+        self._touch()  # not at every page: a list that fails does not refresh the cache
         self._tell(changes)
         self.synced.set()
 
@@ -321,7 +320,7 @@ class Reflector(Generic[R]):
         self._tell(changes)
 
     def _read(self, data: msgspec.Raw) -> tuple[ObjectMeta, R | None, Outline | None]:
-        """Decode the object of an event; for one that cannot be read, its outline and stand-in."""
+        """Return the metadata and the record of an event's object, with its outline if undecodable."""
         try:
             raw = self.kind.decode_object(data)
             return raw.metadata, self.kind.decode(self.decoder, raw), None
@@ -348,13 +347,13 @@ class Reflector(Generic[R]):
         for change in changes:
             try:
                 self._on_change(change.type, change.old, change.new)
-            except Exception as error:  # noqa: BLE001 - the listener's fault must not stop the cache
+            except Exception as error:  # noqa: BLE001 - an error of the listener must not stop the cache
                 self.counters.listener_failures += 1
                 self.last_error = error
 
 
 def _event(line: bytes) -> WatchEvent:
-    """Split an event; where the object in it is nested too deeply even for that, by its brackets."""
+    """Return an event with its object undecoded; split by brackets where it is nested too deeply."""
     try:
         return _EVENTS.decode(line)
     except DECODE_ERRORS:
@@ -368,13 +367,13 @@ def _key(outline: Outline) -> tuple[str, str]:
 
 
 class _Silent(BadAnswer):
-    """Nothing came for too long: the link may be dead, or there was nothing to say."""
+    """The watch was silent for too long: the link may be dead, or nothing changed."""
 
 
 def _must_list_anew(error: Exception) -> bool:
-    """Whether the watch cannot be resumed; what cannot be understood may have been a deletion.
+    """Return whether the watch cannot be resumed; an event that cannot be decoded may have been a deletion.
 
-    To go on from there after an error that nobody foresaw would bring the same event for ever.
+    To resume after an unexpected error would bring the same event for ever.
     """
     if isinstance(error, ApiError):
         too_new = any(cause.reason == "ResourceVersionTooLarge" for cause in error.causes)

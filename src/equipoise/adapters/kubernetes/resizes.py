@@ -1,4 +1,4 @@
-"""What an API object says of changes in place: which restart a container, and what its node has not done."""
+"""In-place resizes of a pod: which ones restart a container, and which ones the node has not carried out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IN_PROGRESS = Resize("InProgress")
 
 
 def restarts_for(raw: RawContainer) -> tuple[str, ...]:
-    """Name the resources whose change in place restarts this container."""
+    """Return the resources whose in-place resize restarts this container."""
     if not raw.resizePolicy:
         return ()
     return tuple(
@@ -23,7 +23,7 @@ def restarts_for(raw: RawContainer) -> tuple[str, ...]:
 
 
 def resize_of(spec: PodSpec, status: PodStatus) -> Resize | None:
-    """Return what the node has not carried out of what the pod asks for, or None."""
+    """Return the resize that the node has not carried out yet, or None."""
     for condition in status.conditions or ():
         if condition.status == "True" and condition.type in {"PodResizePending", "PodResizeInProgress"}:
             return _told(condition)
@@ -37,7 +37,7 @@ def _told(condition: RawCondition) -> Resize:
 
 
 def _differs(spec: PodSpec, status: PodStatus) -> bool:
-    """Whether a container has something else than it asks for; one that says nothing has what it asks for."""
+    """Return whether a container's status differs from its spec; an absent status does not differ."""
     has = {
         one.name: one.resources
         for statuses in (status.containerStatuses, status.initContainerStatuses)

@@ -13,7 +13,7 @@ _OPERATORS = {"In": "in", "NotIn": "notin"}
 
 
 def selector_of(fields: RawLabelSelector) -> Selector:
-    """Turn `matchLabels` and `matchExpressions` into terms; an operator we don't know is a ValueError."""
+    """Return the terms of `matchLabels` and `matchExpressions`; raise ValueError for an unknown operator."""
     terms = [Requirement(key, "In", (value,)) for key, value in sorted((fields.matchLabels or {}).items())]
     for expression in fields.matchExpressions or ():
         if expression.operator not in {"In", "NotIn", "Exists", "DoesNotExist"}:
@@ -23,7 +23,7 @@ def selector_of(fields: RawLabelSelector) -> Selector:
 
 
 def format_selector(selector: Selector) -> str:
-    """Write a selector as the API takes it in a query."""
+    """Return a selector as query text."""
     return ",".join(_format_term(term) for term in selector.requirements)
 
 
@@ -36,7 +36,7 @@ def _format_term(term: Requirement) -> str:
 
 
 def parse_selector(text: str) -> Selector:
-    """Read `a=b,c in (d,e),!f,g,h!=i`; raise ValueError on anything that is not a selector."""
+    """Return the selector of a text like `a=b,c in (d,e),!f,g,h!=i`; raise ValueError for other texts."""
     tokens = _Tokens(text)
     terms: list[Requirement] = []
     while not tokens.is_done():
@@ -49,7 +49,7 @@ def parse_selector(text: str) -> Selector:
 
 
 class _Tokens:
-    """The words and signs of a selector, one ahead."""
+    """The tokens of a selector, with one token of lookahead."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -1,8 +1,8 @@
-"""The `Sizes` port over an API server: pods changed in place, templates, and who else sets their numbers.
+"""The `Sizes` port over an API server: in-place resizes, pod templates, and other managers of the values.
 
-Every change is a strategic patch of requests and limits alone, with the UID of what was looked at: sent to
-another incarnation it does nothing. Sent twice it is the same, so a lost answer costs a look, not a pod; but
-it is not sent again for long, since somebody may say stop.
+Every change is a strategic merge patch of requests and limits alone, with the object's UID as a precondition:
+it does nothing to another incarnation. It is idempotent, so a lost answer costs another read, not a pod; but
+its retries are short, since a pause may begin.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from equipoise.ports import Cluster
 from equipoise.ports.actions import ResizeAnswer, ResizeResult, Values
 
 ASK_AGAIN_SECONDS = 300.0
-"""After so long a server without `resize` is asked again: it may have been upgraded."""
+"""How long it is cached that the server has no `resize`: it may be upgraded."""
 _OTHER_UID = re.compile(r"\bUID in (the )?precondition\b|metadata\.uid", re.IGNORECASE)
 _NO_RIGHT = re.compile(r"\bcannot \w+ resource\b")
-"""How the authorizer says it; a quota and a LimitRange are a 403 too, in words of their own."""
+"""The authorizer's message; a quota and a LimitRange answer 403 too, with other messages."""
 _NO_SUBRESOURCE = "could not find the requested resource"
 _NO_SUPPORT = "without support for resize"
-"""How it says that a pod's node is too old for it."""
+"""The server's message when a pod's node is too old."""
 _STALE = Stale("{subject} have not been listed yet", "{subject} were last heard of {age:.0f} s ago")
 _REFUSALS = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 
@@ -53,7 +53,7 @@ class _Managed(msgspec.Struct):
 
 
 class KubernetesSizes:
-    """Reads what `cluster` has, and asks the server for the rest. Threads may share it."""
+    """Reads from `cluster` and from the server. Threads may share it."""
 
     def __init__(self, client: Client, cluster: Cluster, namespaces: Sequence[str] = ()) -> None:
         self._client = client
@@ -67,11 +67,11 @@ class KubernetesSizes:
         return self._cluster.workload(ref)
 
     def advised(self) -> Mapping[WorkloadRef, str]:
-        """Return whose requests a VerticalPodAutoscaler sets; without VPA nobody's are."""
+        """Return the VerticalPodAutoscaler that sets each workload's requests; empty without VPA."""
         return self._vpas.targets()
 
     def offers_resize(self) -> bool:
-        """Return whether the server has the subresource; a yes is believed for good."""
+        """Return whether the server has the `resize` subresource; True is cached for good."""
         now = self._client.world.monotonic()
         if not self._offers and now - self._asked_at >= ASK_AGAIN_SECONDS:
             found = self._client.get_as(ApiResourceList, "/api/v1").resources or []
@@ -88,7 +88,7 @@ class KubernetesSizes:
         version: str = "",
         is_dry_run: bool = False,
     ) -> ResizeAnswer:
-        """Change exactly this incarnation of a pod in place."""
+        """Resize the pod with this name and UID in place."""
         path = path_of("", "v1", "pods", pod.namespace, pod.name, "resize")
         return self._patch(path, _containers(values, sidecars), pod.uid, version, is_dry_run=is_dry_run)
 
@@ -101,14 +101,14 @@ class KubernetesSizes:
         version: str = "",
         is_dry_run: bool = False,
     ) -> ResizeAnswer:
-        """Change what a workload's pods are made from; nothing else of it."""
+        """Change the requests and limits in a workload's pod template."""
         kind = WORKLOADS[workload.kind]
         path = path_of(kind.group, kind.version, kind.plural, workload.namespace, workload.name)
         spec = {"template": {"spec": _containers(values, sidecars)}}
         return self._patch(path, spec, workload.uid, version, is_dry_run=is_dry_run)
 
     def setter_of(self, about: ObjectRef, container: str, section: str, resource: str) -> str:
-        """Name who of all field managers set this value last, or nothing; ourselves aside."""
+        """Return the other field manager that last set this value; empty without one."""
         is_pod = about.kind == "Pod"
         kind = None if is_pod else WORKLOADS[about.kind]
         where = ("", "v1", "pods") if kind is None else (kind.group, kind.version, kind.plural)
@@ -150,7 +150,7 @@ class KubernetesSizes:
 
 
 class CachedSizes(KubernetesSizes):
-    """The same with DaemonSets from reflectors, for the operator; whoever makes it has them started."""
+    """Adds DaemonSets from reflectors, for the operator; the owner of this object starts them."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class CachedSizes(KubernetesSizes):
         }
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Return a workload; DaemonSets come from their own caches."""
+        """Return a workload; DaemonSets are read from their caches."""
         if (ref.kind, ref.group) != ("DaemonSet", "apps"):
             return super().workload(ref)
         reflector = self.reflectors.get(ref.namespace) or self.reflectors.get(None)
@@ -176,7 +176,7 @@ class CachedSizes(KubernetesSizes):
 
 
 def judge_resize(error: ApiError) -> ResizeAnswer | None:
-    """Turn the server's refusal into an answer; None when it does not tell whether anything was changed."""
+    """Return the answer for an error; None when it does not show whether anything was changed."""
     status, said = error.status, error.message
     is_unknown = status == HTTPStatus.NOT_FOUND and _NO_SUBRESOURCE in said
     is_unsupported = status == HTTPStatus.UNPROCESSABLE_ENTITY and _NO_SUPPORT in said
@@ -195,7 +195,7 @@ def judge_resize(error: ApiError) -> ResizeAnswer | None:
 
 
 def _containers(values: Values, sidecars: Collection[str]) -> dict[str, Any]:
-    """Return the values as a pod's spec has them: sidecars are among the init containers."""
+    """Return the values in the shape of a pod's spec: sidecars are init containers."""
     parts: dict[str, list[dict[str, Any]]] = {}
     for name, resources in values.items():
         place = "initContainers" if name in sidecars else "containers"
@@ -204,7 +204,7 @@ def _containers(values: Values, sidecars: Collection[str]) -> dict[str, Any]:
 
 
 def _has(fields: Mapping[str, Any], above: list[str], container: str, section: str, resource: str) -> bool:
-    """Whether these managed fields have one value of one container."""
+    """Return whether these managed fields have this value of the container."""
     place: Any = fields
     keys = [f"f:{name}" for name in above]
     keys += [f'k:{{"name":"{container}"}}', "f:resources", f"f:{section}", f"f:{resource}"]

@@ -1,13 +1,13 @@
-"""The `Store` port over an API server: one bounded `Ledger` object for each workload, beside it.
+"""The `Store` port over an API server: one bounded `Ledger` object for each workload, in its namespace.
 
-A write is a compare-and-swap by resource version. Every write carries a token of its own, so that after an
-answer was lost, our own write is told from a conflict: the same request is sent again, and when the server
-then says that the version has moved on, the token says whether it was us who moved it. Where even that
-cannot be found out, `WorldFailed` is raised, and the outcome is unknown.
+A write is a compare-and-swap by resource version. Every write has its own token, so that after a lost answer
+our own write is not taken for a conflict: the same request is sent again, and when the server then answers
+that the version has changed, the token shows whether we changed it. Where that cannot be read either,
+`WorldFailed` is raised, and the outcome is unknown.
 
-A document is the `data` of a Ledger, in the shape that its definition gives; what belongs to nobody but a
-balancer goes into its `memory`. Validation is strict: a key that the definition does not know is refused,
-where the server would otherwise drop it without a word.
+A document is the `data` of a Ledger, in the shape of its definition; the private part of each balancer is in
+its `memory`. Validation is strict: a key that the definition does not have is refused, where the server would
+otherwise drop it silently.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GROUP, VERSION, KIND, PLURAL = "equipoise.dev", "v1alpha1", "Ledger", "ledgers"
 DATA_BYTES_MAX = BYTES_MAX
 NAME_LENGTH_MAX = 63
 WRITE_ANNOTATION = "equipoise.dev/write"
-"""Whose write this is: a token that no other write has."""
+"""The annotation with the token of the last write."""
 OWNER_LABEL = "app.kubernetes.io/managed-by"
 KIND_LABEL = "equipoise.dev/workload-kind"
 _HASH_LENGTH = 10
@@ -47,18 +47,18 @@ _STRICTLY = {"fieldValidation": "Strict"}
 
 
 class LedgerTooLarge(WorldFailed):
-    """More than an entry may hold. Nothing was written; the caller has to forget something first."""
+    """The entry is too large. Nothing was written; the caller has to remove something first."""
 
 
 class RawLedger(msgspec.Struct):
-    """A Ledger object as we read it."""
+    """The fields of a Ledger object that we read."""
 
     metadata: ObjectMeta
     data: dict[str, Any] = {}
 
 
 class LedgerOwner(msgspec.Struct):
-    """The workload that a ledger is of."""
+    """The workload of a ledger."""
 
     kind: str
     name: str
@@ -66,7 +66,7 @@ class LedgerOwner(msgspec.Struct):
 
 
 class LedgerStore:
-    """Keeps each workload's ledger in the workload's namespace. Threads may share it."""
+    """Stores each workload's ledger in the workload's namespace. Threads may share it."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class LedgerStore:
         bytes_max: int = DATA_BYTES_MAX,
         token: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
-        """Take a session; `uid_of` names the owner with which a ledger is to vanish, where it is known.
+        """Use a session; `uid_of` returns a workload's UID, so that its ledger is deleted with it.
 
-        With `namespaces`, all means all of these: the rights may go no further.
+        With `namespaces`, all namespaces means these, for rights that are limited to them.
         """
         self._client = client
         self._uid_of = uid_of
@@ -88,7 +88,7 @@ class LedgerStore:
         self._token = token
         self._uids: dict[WorkloadRef, str] = {}
         self.warnings: tuple[str, ...] = ()
-        """What the last reading of all could not make sense of."""
+        """What the last `read_all` could not decode."""
 
     def read(self, workload: WorkloadRef) -> Stored:
         """Read an entry; an absent one is empty, with an empty version."""
@@ -96,10 +96,10 @@ class LedgerStore:
         return Stored({}) if found is None else Stored(found.data, found.metadata.resourceVersion)
 
     def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
-        """Read every entry in one paged list per place; what an entry holds is for its reader to judge.
+        """Read all entries, in one paged list for each namespace; their content is not checked.
 
-        An object that does not say whose ledger it is, or that `read` would not find, is nobody's memory and
-        is left out. That is safe: to write over it without its version is a conflict.
+        An object that names no workload, or that `read` would not find, is left out. That is safe, since a
+        write without its version is a conflict.
         """
         warnings = Warnings()
         found: dict[WorkloadRef, RawLedger] = {}
@@ -129,7 +129,7 @@ class LedgerStore:
         return found
 
     def _learn_owners(self, found: Mapping[WorkloadRef, RawLedger], namespace: str | None) -> None:
-        """Remember who owns what, so that a later write does not take it away from its owner."""
+        """Remember the owner references, so that a later write keeps them."""
         for workload in list(self._uids):
             if workload not in found and namespace in {None, workload.namespace}:
                 self._uids.pop(workload, None)
@@ -147,7 +147,7 @@ class LedgerStore:
         body = self._body(workload, content, version, token)
         method, path = ("PUT", _path(workload)) if version else ("POST", _collection(workload))
         try:
-            # The version makes it safe to send again after a lost answer.
+            # The resource version makes a retry safe after a lost answer.
             answer = self._client.request(method, path, _STRICTLY, body=body, is_idempotent=True)
         except ApiError as error:
             if not _has_moved_on(error, is_update=bool(version)):
@@ -175,7 +175,7 @@ class LedgerStore:
     def _encoded(self, workload: WorkloadRef, data: Mapping[str, Any]) -> bytes:
         whose = {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name}
         whole = {"workload": whose} | dict(data)
-        # Not msgspec's encoder, which would turn a NaN into a null that nobody wrote.
+        # Not msgspec's encoder, which would write a NaN as null.
         text = json.dumps(whole, allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=dict)
         content = text.encode()
         if len(content) > self._bytes_max:
@@ -208,7 +208,7 @@ class LedgerStore:
 
 
 def entry_name(workload: WorkloadRef) -> str:
-    """Name a workload's entry: readable, and of its own however long or alike the names are."""
+    """Return the name of a workload's entry: readable, and unique however long or alike the names are."""
     exact = f"{workload.group}/{workload.kind}/{workload.name}"
     digest = hashlib.sha256(exact.encode()).hexdigest()[:_HASH_LENGTH]
     readable = re.sub(r"[^a-z0-9]+", "-", f"{workload.kind}-{workload.name}".lower())
@@ -216,13 +216,13 @@ def entry_name(workload: WorkloadRef) -> str:
 
 
 def _has_moved_on(error: ApiError, *, is_update: bool) -> bool:
-    """Whether the entry is not what the caller has read: another version, made, or gone."""
+    """Return whether the entry has changed since it was read: updated, created or deleted."""
     is_gone = error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound"
     return error.status == HTTPStatus.CONFLICT or (is_update and is_gone)
 
 
 def _is_kind_missing(error: ApiError) -> bool:
-    """Whether it is the kind that is missing, not the object: then the 404 has no reason of the API's own."""
+    """Return whether the kind is missing, not the object: then the 404 has no Status reason."""
     return error.status == HTTPStatus.NOT_FOUND and error.reason != "NotFound"
 
 
@@ -239,7 +239,7 @@ def _collection(workload: WorkloadRef) -> str:
 
 
 def _workload_of(ledger: RawLedger) -> WorkloadRef | None:
-    """Return whose ledger this is, by its own words."""
+    """Return the workload that the ledger names."""
     try:
         said = msgspec.convert(ledger.data.get("workload"), type=LedgerOwner)
     except DECODE_ERRORS:

@@ -1,6 +1,6 @@
-"""The few fields that we read of each kind, as the API spells them. Everything else is skipped unread.
+"""The fields that we read of each kind, as the API spells them. All others are skipped by the decoder.
 
-Pages of these live only until they have become records.
+A page of these exists only until it is converted to records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ListMeta(msgspec.Struct, gc=False):
 
 
 class OwnerReference(msgspec.Struct, gc=False):
-    """Who made an object."""
+    """An owner reference."""
 
     apiVersion: str
     kind: str
@@ -43,14 +43,14 @@ class ObjectMeta(msgspec.Struct, gc=False):
 
 
 class Resources(msgspec.Struct, gc=False):
-    """What is asked for."""
+    """Requests and limits."""
 
     requests: Quantities | None = None
     limits: Quantities | None = None
 
 
 class ResizePolicy(msgspec.Struct, gc=False):
-    """What a change in place of one resource does to a container."""
+    """Whether an in-place resize of one resource restarts the container."""
 
     resourceName: str
     restartPolicy: str = ""
@@ -66,7 +66,7 @@ class RawContainer(msgspec.Struct, gc=False):
 
 
 class Volume(msgspec.Struct, gc=False):
-    """A volume; only its name and whether it lives on the node are of interest."""
+    """A volume: its name, and whether it is local to the node."""
 
     name: str = ""
     emptyDir: dict[str, object] | None = None
@@ -96,30 +96,30 @@ class RawCondition(msgspec.Struct, gc=False):
 
 
 class Terminated(msgspec.Struct, gc=False):
-    """A run that ended."""
+    """A terminated run of a container."""
 
     finishedAt: str | None = None
 
 
 class Running(msgspec.Struct, gc=False):
-    """A run that goes on."""
+    """A present run of a container."""
 
     startedAt: str | None = None
 
 
 class ContainerState(msgspec.Struct, gc=False):
-    """What a container does, or did last."""
+    """The state of a container, or its last one."""
 
     running: Running | None = None
     terminated: Terminated | None = None
 
 
 class ContainerStatus(msgspec.Struct, gc=False):
-    """How a container fares."""
+    """The status of a container."""
 
     name: str = ""
     resources: Resources | None = None
-    """What it has, which may not be what is asked for yet."""
+    """The resources in force, which may not be those of the spec yet."""
     restartCount: int = 0
     state: ContainerState | None = None
     lastState: ContainerState | None = None
@@ -180,7 +180,7 @@ class RawLabelSelector(msgspec.Struct, gc=False):
 
 
 class TemplateSpec(msgspec.Struct, gc=False):
-    """What pods are made from."""
+    """The spec of a pod template."""
 
     containers: list[RawContainer] = []
     initContainers: list[RawContainer] | None = None
@@ -194,7 +194,7 @@ class PodTemplate(msgspec.Struct, gc=False):
 
 
 class RawUpdateStrategy(msgspec.Struct, gc=False):
-    """How a new template reaches the pods."""
+    """The update strategy of a workload."""
 
     type: str = ""
 
@@ -251,13 +251,13 @@ class RawScale(msgspec.Struct, gc=False):
 
 
 class RawObject(msgspec.Struct, gc=False):
-    """Any object, of which only the metadata matters."""
+    """The metadata of any object."""
 
     metadata: ObjectMeta
 
 
 class MetricTarget(msgspec.Struct, gc=False):
-    """What an HPA's metric should be."""
+    """The target of an HPA's metric."""
 
     type: str
     averageUtilization: int | None = None
@@ -292,7 +292,7 @@ class MetricSpec(msgspec.Struct, gc=False):
 
 
 class RawScaleTargetRef(msgspec.Struct, gc=False):
-    """What an HPA scales."""
+    """The workload that an HPA scales."""
 
     kind: str
     name: str
@@ -300,13 +300,13 @@ class RawScaleTargetRef(msgspec.Struct, gc=False):
 
 
 class RawScalingRules(msgspec.Struct, gc=False):
-    """How an HPA moves in one direction."""
+    """An HPA's scaling rules in one direction."""
 
     tolerance: str | int | float | None = None
 
 
 class HpaBehavior(msgspec.Struct, gc=False):
-    """How an HPA moves."""
+    """An HPA's behavior."""
 
     scaleUp: RawScalingRules | None = None
     scaleDown: RawScalingRules | None = None
@@ -369,12 +369,12 @@ class AccessStatus(msgspec.Struct, frozen=True):
 
 
 class AccessReview(msgspec.Struct, frozen=True):
-    """A SelfSubjectAccessReview that was answered."""
+    """An answered SelfSubjectAccessReview."""
 
     status: AccessStatus
 
 
 class Version(msgspec.Struct, frozen=True):
-    """What `/version` says."""
+    """The answer of `/version`."""
 
     gitVersion: str
