@@ -156,7 +156,7 @@ def test_no_right_is_given_that_is_not_used(full: Release, helm: Helm) -> None:
 
 def _adopt(release: Release) -> None:
     """Write advice to workloads of every kind, make an HPA, and bring it up to date."""
-    applier = KubernetesApplier(release.client, look_seconds_max=60.0)
+    applier = KubernetesApplier(release.client, read_seconds_max=60.0)
     web = WorkloadRef("apps/v1", "Deployment", SHOP, "web")
     assert applier.annotate(web, {"example.com/advice": "1"}).result is ApplyResult.CHANGED
     for kind, plural in (("StatefulSet", "statefulsets"), ("ReplicaSet", "replicasets")):

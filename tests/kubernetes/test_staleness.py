@@ -13,7 +13,7 @@ from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
 from equipoise.adapters.kubernetes.kinds import PODS
-from equipoise.adapters.kubernetes.objects import KNOWN_SECONDS, Discovery
+from equipoise.adapters.kubernetes.objects import PRESENT_SECONDS, Discovery
 from equipoise.adapters.kubernetes.pauses import PAUSED, NamespacePauses
 from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.adapters.kubernetes.sizes import KubernetesSizes
@@ -332,7 +332,7 @@ def test_a_kind_that_can_be_scaled_since_lately_is_found_out() -> None:
 
         assert not has_scale()
         names.append("rollouts/scale")
-        time.sleep(KNOWN_SECONDS - 1)
+        time.sleep(PRESENT_SECONDS - 1)
         assert not has_scale()
         time.sleep(1)
         assert has_scale()

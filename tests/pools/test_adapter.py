@@ -123,7 +123,7 @@ def test_a_key_of_a_wrong_type_changes_nothing(client: Any, pools: RedisPools) -
         lambda: pools.drain("agent-1"),
         lambda: pools.register("agent-9", "u", None),
         lambda: pools.unregister("agent-1", "u", None),
-        lambda: pools.mend("agent-1", None),
+        lambda: pools.repair("agent-1", None),
     )
     for ask in asked:
         with pytest.raises(WorldFailed, match="wrong type"):
@@ -236,7 +236,7 @@ def test_a_cluster_needs_a_hash_tag_and_works_with_one() -> None:
         assert pools.undrain(idle).code == "Undrained"
         assert pools.release("c1").code == "Released"
         assert pools.recover([idle], 1)[0].code == "Healthy"
-        assert pools.mend(idle, 1).code == "Sound"
+        assert pools.repair(idle, 1).code == "Sound"
         pools.close()
 
 

@@ -60,7 +60,7 @@ VERBS: dict[str, tuple[Prepare, Verb, str]] = {
     "set_config": (_as_it_is, lambda pools: pools.set_config(OTHER, VERSION), "Stored"),
     "mend": (
         lambda _, client: client.set("voice:pod:tier:a-0", "basic"),
-        lambda pools: pools.mend("a-0", 1),
+        lambda pools: pools.repair("a-0", 1),
         "Sound",
     ),
     "forget": (

@@ -88,12 +88,12 @@ def test_every_broken_invariant_is_found_and_the_safe_ones_are_mended(
     assert all(each.key.startswith("voice:") and each.detail for each in found)
     if is_mended:
         for pod in {each.pod for each in found}:
-            assert pools.mend(pod, None).code == "Mended"
-            assert pools.mend(pod, None).code == "Sound"
+            assert pools.repair(pod, None).code == "Mended"
+            assert pools.repair(pod, None).code == "Sound"
         assert _found(pools) == []
     elif name in {"only metadata", "busy in another shared tier"}:
         before = dump(client)
-        assert pools.mend(found[0].pod, None).code == "Unsafe"
+        assert pools.repair(found[0].pod, None).code == "Unsafe"
         assert dump(client) == before
 
 

@@ -38,7 +38,7 @@ WRITERS: dict[str, Writer] = {
     "resume": lambda pools: pools.reconcile([ResumePod("a-0", "u1")], 9)[0],
     "recover": lambda pools: pools.recover(["a-0"], 9)[0],
     "move": lambda pools: pools.move([MovePod("a-0", "gold", "basic")], pools.snapshot().version, 9)[0],
-    "mend": lambda pools: pools.mend("a-0", 9),
+    "mend": lambda pools: pools.repair("a-0", 9),
 }
 REFUSALS = {"WrongType", "Failed"}
 MANUAL = Path(__file__).parents[2] / "docs" / "reference" / "pools.md"

@@ -271,7 +271,7 @@ def fsck(
             pods = [*odd, *dict.fromkeys(each.pod for each in found if each.pod)]
         try:
             for pod in pods:
-                repair = pools.mend(pod, seen.epoch) if pod else pools.forget_odd_epoch()
+                repair = pools.repair(pod, seen.epoch) if pod else pools.forget_odd_epoch()
                 mended.append(repair)
             if pods:
                 seen = pools.snapshot(is_thorough=True)

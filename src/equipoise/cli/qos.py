@@ -65,7 +65,7 @@ def plan(
 def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "Decision":
     """Decide for a node as its kubelet measures it; counts are taken as reached, and cool-downs as over."""
     from equipoise.adapters.kubernetes import list_kind
-    from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE, look_from_outside
+    from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE, read_from_kubelet
     from equipoise.qos.decide import decide
     from equipoise.qos.observe import PendingEffects, observe
     from equipoise.qos.waterlines import memory_at_thresholds
@@ -81,7 +81,7 @@ def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "
     seen = observe(
         name,
         at,
-        look_from_outside(client, name, pods),
+        read_from_kubelet(client, name, pods),
         pods,
         PendingEffects(),
         labels=dict(nodes[0].labels),

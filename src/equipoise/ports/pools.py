@@ -81,6 +81,6 @@ class Pools(PoolsUpkeep, Protocol):
         """Replace the tiers if the config still has this version; tiers that are removed must be empty."""
         ...
 
-    def mend(self, pod: str, epoch: int | None) -> PoolAnswer:
+    def repair(self, pod: str, epoch: int | None) -> PoolAnswer:
         """Repair contradictory keys of a pod, where only one repair is possible."""
         ...

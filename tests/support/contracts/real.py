@@ -111,7 +111,7 @@ class RealWorld:
         self.namespace = namespace
         self.cluster: Cluster = KubernetesCluster(client)
         self.actuator: Actuator = KubernetesActuator(client)
-        self.applier: Applier = KubernetesApplier(client, look_seconds_max=60.0)
+        self.applier: Applier = KubernetesApplier(client, read_seconds_max=60.0)
 
     def add_workload(self, name: str, replicas: int) -> WorkloadRef:
         self._bed.apply(deployment(self.namespace, name, replicas=replicas, request="500m"))

@@ -89,7 +89,7 @@ class Events:
             before = self._written.get(key)
         written = None
         if before is not None and now - before.at_monotonic < REPEAT_SECONDS:
-            written = self._count_up(before, sentence, now)
+            written = self._increase_count(before, sentence, now)
         written = written or self._create(about, reason, sentence, now, is_warning=is_warning)
         with self._lock:
             self._written[key] = written
@@ -97,7 +97,7 @@ class Events:
             while len(self._written) > REMEMBERED_MAX:
                 self._written.popitem(last=False)
 
-    def _count_up(self, before: _WrittenEvent, sentence: str, now: float) -> _WrittenEvent | None:
+    def _increase_count(self, before: _WrittenEvent, sentence: str, now: float) -> _WrittenEvent | None:
         """Increase the count of an event; return None when the server has deleted it."""
         count = before.count + 1
         change = {"count": count, "lastTimestamp": self._time(), "message": sentence}
@@ -273,8 +273,8 @@ class NodeMarks:
 
         def change(taints: list[Document]) -> list[Document]:
             mine = {name: value for name, value in taint._asdict().items() if value}
-            there = next((t for t in taints if _is(t, taint.key, taint.effect)), None)
-            if there is not None and there.get("value", "") == taint.value:
+            existing = next((t for t in taints if _is(t, taint.key, taint.effect)), None)
+            if existing is not None and existing.get("value", "") == taint.value:
                 return taints
             return [*(t for t in taints if not _is(t, taint.key, taint.effect)), mine]
 
@@ -290,8 +290,8 @@ class NodeMarks:
         now = self._client.world.clock()
         conditions = self._client.get_as(_Node, path).status.conditions or []
         before = next((c for c in conditions if c.get("type") == kind), {})
-        said = {"type": kind, "status": status, "reason": reason, "message": message}
-        is_same = all(before.get(name, "") == value for name, value in said.items())
+        condition = {"type": kind, "status": status, "reason": reason, "message": message}
+        is_same = all(before.get(name, "") == value for name, value in condition.items())
         if is_same and now - _seconds(before.get("lastHeartbeatTime")) < HEARTBEAT_SECONDS:
             return False
         changed_at = before.get("lastTransitionTime") if before.get("status") == status else None
@@ -300,7 +300,7 @@ class NodeMarks:
         self._client.request(
             "PATCH",
             f"{path}/status",
-            body={"status": {"conditions": [said | times]}},
+            body={"status": {"conditions": [condition | times]}},
             content_type=PatchType.STRATEGIC.value,
             is_idempotent=True,
         )
@@ -310,14 +310,14 @@ class NodeMarks:
         """Replace the list at the version that was read; a strategic merge would match by key alone."""
         path = path_of("", "v1", "nodes", None, node)
         for attempt in range(1, _ATTEMPTS_MAX + 1):
-            seen = self._client.get_as(_Node, path)
-            taints = seen.spec.taints or []
-            wanted = change(taints)
-            if wanted == taints:
+            found = self._client.get_as(_Node, path)
+            taints = found.spec.taints or []
+            desired = change(taints)
+            if desired == taints:
                 return False
             body: dict[str, Any] = {
-                "metadata": {"resourceVersion": seen.metadata.resourceVersion},
-                "spec": {"taints": wanted or None},
+                "metadata": {"resourceVersion": found.metadata.resourceVersion},
+                "spec": {"taints": desired or None},
             }
             try:
                 self._client.request("PATCH", path, body=body, content_type=PatchType.MERGE.value)
@@ -351,7 +351,7 @@ class DaemonPod(NamedTuple):
     node: str
 
 
-class Removed(msgspec.Struct):
+class DeleteAnswer(msgspec.Struct):
     """The server's answer to a delete: a Status, or the object that is being deleted."""
 
     kind: str
@@ -368,8 +368,8 @@ def remove_daemon_set(client: Client, namespace: str, name: str) -> bool:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
         return False
-    said = client.decode(Removed, body, f"DELETE {path}")
-    if said.kind != "DaemonSet" and (said.kind, said.status) != ("Status", "Success"):
+    answer = client.decode(DeleteAnswer, body, f"DELETE {path}")
+    if answer.kind != "DaemonSet" and (answer.kind, answer.status) != ("Status", "Success"):
         raise bad_answer(client.address, f"DELETE {path}", body, "a Status of success was expected")
     return True
 

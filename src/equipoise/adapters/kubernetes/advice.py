@@ -41,7 +41,7 @@ SYNC_SECONDS = 5.0
 _TRUST = (Standing.ABSENT, Standing.FOREIGN, Standing.OURS)
 
 
-class Kept(NamedTuple):
+class AnnotatedObject(NamedTuple):
     """An object, and the value of its annotation."""
 
     policy: PolicyObject
@@ -62,23 +62,23 @@ class KubernetesAnalyses:
         self._client = client
         self._watch = watch
         self._namespaces = frozenset(namespaces)
-        self._reflectors: dict[str, Reflector[Kept]] = {}
+        self._reflectors: dict[str, Reflector[AnnotatedObject]] = {}
         self._definitions: dict[str, Definition] = {}
-        self._looked_at = float("-inf")
+        self._checked_at = float("-inf")
         try:
             self.definition_owner()
         except WorldFailed:
-            self._looked_at = float("-inf")  # the next call reads the definitions again
+            self._checked_at = float("-inf")  # the next call reads the definitions again
 
     def definition_owner(self) -> tuple[Standing, str]:
         """Return the owner of the definitions; where the two differ, the more restrictive one."""
         now = self._client.world.monotonic()
-        if now - self._looked_at >= FRESH_SECONDS:
+        if now - self._checked_at >= FRESH_SECONDS:
             self._definitions = {
                 plural: look_at(self._client, GROUP, VERSION, plural)
                 for _, plural in (ANALYTICS, RECOMMENDATIONS)
             }
-            self._looked_at = now
+            self._checked_at = now
         worst = min(self._definitions.values(), key=lambda each: _TRUST.index(each.standing))
         if worst.standing is not Standing.ABSENT and not self._reflectors:
             for name, plural in (ANALYTICS, RECOMMENDATIONS):
@@ -100,9 +100,9 @@ class KubernetesAnalyses:
             raise Unreachable(f"the {plural} have not been listed yet{why}")
         has_status = self._definitions[plural].has_status
         return [
-            kept.policy if has_status else _by_content(kept)
-            for kept in reflector.require_fresh().records()
-            if not self._namespaces or kept.policy.ref.namespace in self._namespaces
+            found.policy if has_status else _with_content_as_generation(found)
+            for found in reflector.require_fresh().records()
+            if not self._namespaces or found.policy.ref.namespace in self._namespaces
         ]
 
     def create(self, manifest: Mapping[str, Any]) -> PolicyObject:
@@ -168,20 +168,24 @@ class KubernetesAnalyses:
     def _read(self, answer: bytes, request: str) -> PolicyObject:
         raw = self._client.decode(RawPolicy, answer, request)
         try:
-            kept = _turned(raw, RECOMMENDATIONS[0])
+            found = _annotated(raw, RECOMMENDATIONS[0])
         except DECODE_ERRORS as error:
             raise bad_answer(self._client.address, request, answer, str(error)) from error
-        return kept.policy if self._definitions[RECOMMENDATIONS[1]].has_status else _by_content(kept)
+        return (
+            found.policy
+            if self._definitions[RECOMMENDATIONS[1]].has_status
+            else _with_content_as_generation(found)
+        )
 
 
 def _plural(about: PolicyObject) -> str:
     return (ANALYTICS if about.ref.kind == ANALYTICS[0] else RECOMMENDATIONS)[1]
 
 
-def _kind(name: str, plural: str) -> ResourceKind[Kept]:
-    def turn(decoder: Decoder, raw: RawPolicy) -> Kept:
+def _kind(name: str, plural: str) -> ResourceKind[AnnotatedObject]:
+    def decode(decoder: Decoder, raw: RawPolicy) -> AnnotatedObject:
         del decoder
-        return _turned(raw, name)
+        return _annotated(raw, name)
 
     return ResourceKind(
         name,
@@ -189,14 +193,14 @@ def _kind(name: str, plural: str) -> ResourceKind[Kept]:
         GROUP,
         VERSION,
         RawPolicy,
-        turn,
-        lambda kept: (kept.policy.ref.namespace, kept.policy.ref.name),
-        identity=lambda kept: (kept.policy.ref.uid, kept.policy.version),
-        stand_in=lambda outline: _turned(RawPolicy(outline.meta, {}, outline.status), name, outline.why),
+        decode,
+        lambda found: (found.policy.ref.namespace, found.policy.ref.name),
+        identity=lambda found: (found.policy.ref.uid, found.policy.version),
+        stand_in=lambda outline: _annotated(RawPolicy(outline.meta, {}, outline.status), name, outline.why),
     )
 
 
-def _turned(raw: RawPolicy, kind: str, unreadable: str = "") -> Kept:
+def _annotated(raw: RawPolicy, kind: str, unreadable: str = "") -> AnnotatedObject:
     meta = raw.metadata
     refuse_deep([raw.spec, raw.status])
     policy = PolicyObject(
@@ -209,7 +213,7 @@ def _turned(raw: RawPolicy, kind: str, unreadable: str = "") -> Kept:
         created_at=_created_at(meta),
         unreadable=unreadable,
     )
-    return Kept(policy, (meta.annotations or {}).get(OBSERVED, ""))
+    return AnnotatedObject(policy, (meta.annotations or {}).get(OBSERVED, ""))
 
 
 def _created_at(meta: ObjectMeta) -> float:
@@ -219,10 +223,10 @@ def _created_at(meta: ObjectMeta) -> float:
         return 0.0  # long ago: it does not count as new
 
 
-def _by_content(kept: Kept) -> PolicyObject:
+def _with_content_as_generation(found: AnnotatedObject) -> PolicyObject:
     """Return an object with the hash of its spec as generation, and the annotated one in its status."""
-    content = msgspec.json.encode(kept.policy.spec, order="sorted")
-    status = dict(kept.policy.status)
-    if kept.observed.isdecimal():
-        status["observedGeneration"] = int(kept.observed)
-    return replace(kept.policy, generation=zlib.crc32(content), status=status)
+    content = msgspec.json.encode(found.policy.spec, order="sorted")
+    status = dict(found.policy.status)
+    if found.observed.isdecimal():
+        status["observedGeneration"] = int(found.observed)
+    return replace(found.policy, generation=zlib.crc32(content), status=status)

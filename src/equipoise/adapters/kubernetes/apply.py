@@ -140,9 +140,9 @@ class _OwnedHpa(msgspec.Struct):
 class KubernetesApplier:
     """Applies objects that are ours, and names the owner of others."""
 
-    def __init__(self, client: Client, *, look_seconds_max: float = WRITE_SECONDS) -> None:
+    def __init__(self, client: Client, *, read_seconds_max: float = WRITE_SECONDS) -> None:
         self._client = client
-        self._look_seconds_max = look_seconds_max
+        self._read_seconds_max = read_seconds_max
         self._objects = Objects(client)
         self._scaled_objects = ScaledObjects(client, Discovery(client))
         self._scalers: dict[str, tuple[float, dict[WorkloadRef, dict[str, str]]]] = {}
@@ -155,12 +155,12 @@ class KubernetesApplier:
         began_at = self._client.world.monotonic()
         try:
             before = self._objects.read(about)
-            refusal = self._in_the_way(about, target, before) or self._late(began_at)
+            refusal = self._refusal(about, target, before) or self._late_answer(began_at)
             if refusal is not None:
                 return refusal
-            after = self._objects.apply(_as_ours(manifest, before), MANAGER, is_dry_run=is_dry_run)
+            after = self._objects.apply(_with_our_label(manifest, before), MANAGER, is_dry_run=is_dry_run)
         except (ApiError, RightMissing) as error:
-            return _judged(error, f"{KIND} {about.namespace}/{about.name}")
+            return _answer_of(error, f"{KIND} {about.namespace}/{about.name}")
         if before is None:
             return ApplyAnswer(ApplyResult.CREATED)
         is_same = _content(before) == _content(after)
@@ -184,32 +184,32 @@ class KubernetesApplier:
             if before is None:
                 return ApplyAnswer(ApplyResult.GONE, f"{workload} is not there")
             meta = self._meta(before, about)
-            news = {
+            changed = {
                 key: text for key, text in annotations.items() if (meta.annotations or {}).get(key) != text
             }
-            if not news:
+            if not changed:
                 return ApplyAnswer(ApplyResult.UNCHANGED)
-            owners = {key: meta.managers_of("metadata", "annotations", key) for key in news}
+            owners = {key: meta.managers_of("metadata", "annotations", key) for key in changed}
             taken = {key: names for key, names in owners.items() if names}
             if taken:
                 owner = joined(name for names in taken.values() for name in names)
                 detail = f"{joined(taken)} of {workload} was set by {owner}"
                 return ApplyAnswer(ApplyResult.NOT_OURS, detail, owner)
-            late = self._late(began_at)
+            late = self._late_answer(began_at)
             if late is not None:
                 return late
-            change = {"metadata": {"annotations": news}}
+            change = {"metadata": {"annotations": changed}}
             self._objects.patch(about._replace(uid=meta.uid), change, manager=MANAGER, is_dry_run=is_dry_run)
         except ApiError as error:
             if error.status == HTTPStatus.FORBIDDEN:  # the right exists: a webhook answers 403, too
                 return ApplyAnswer(ApplyResult.REFUSED, error.message)
-            return _judged(error, str(workload))
+            return _answer_of(error, str(workload))
         return ApplyAnswer(ApplyResult.CHANGED)
 
-    def _late(self, began_at: float) -> ApplyAnswer | None:
+    def _late_answer(self, began_at: float) -> ApplyAnswer | None:
         """Return LATE where the reads before the write took too long; their results stay cached."""
         spent_seconds = self._client.world.monotonic() - began_at
-        if spent_seconds <= self._look_seconds_max:
+        if spent_seconds <= self._read_seconds_max:
             return None
         waited = f"{self._client.address} took {spent_seconds:.0f} s to say what is there"
         return ApplyAnswer(ApplyResult.LATE, f"{waited}, so nothing was sent")
@@ -217,22 +217,20 @@ class KubernetesApplier:
     def _may_patch(self, about: ObjectRef) -> bool:
         """Return whether we may patch a kind in a namespace, checked once a minute."""
         now, key = self._client.world.monotonic(), (about.kind, about.namespace)
-        asked_at, is_given = self._patching.get(key, (float("-inf"), True))
+        asked_at, is_allowed = self._patching.get(key, (float("-inf"), True))
         if now - asked_at >= RIGHT_SECONDS:
             group = about.api_version.rpartition("/")[0]
             plural = self._objects.resource_of(about.api_version, about.kind).plural
             try:
-                is_given = self._client.can_i("patch", group, plural, about.namespace)
+                is_allowed = self._client.can_i("patch", group, plural, about.namespace)
             except ApiError as error:
                 if error.status not in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
                     raise
-                is_given = True  # the request itself will show it
-            self._patching[key] = (now, is_given)
-        return is_given
+                is_allowed = True  # the request itself will show it
+            self._patching[key] = (now, is_allowed)
+        return is_allowed
 
-    def _in_the_way(
-        self, about: ObjectRef, target: WorkloadRef, before: Document | None
-    ) -> ApplyAnswer | None:
+    def _refusal(self, about: ObjectRef, target: WorkloadRef, before: Document | None) -> ApplyAnswer | None:
         """Return the refusal if the HPA has another owner, or another autoscaler scales the workload."""
         if before is not None:
             name = f"{KIND} {about.namespace}/{about.name}"
@@ -243,22 +241,22 @@ class KubernetesApplier:
             scaled = _ref(found.spec.scaleTargetRef, about.namespace)
             if scaled != target:
                 return ApplyAnswer(ApplyResult.REFUSED, f"{name} of ours scales {scaled} already")
-        others = dict(self._others(about.namespace).get(target, {}))
+        others = dict(self._other_scalers(about.namespace).get(target, {}))
         others.pop(f"{KIND} {about.namespace}/{about.name}", None)
         for name, owner in sorted(others.items()):
             return ApplyAnswer(ApplyResult.NOT_OURS, f"{name} scales it, and belongs to {owner}", owner)
         return None
 
-    def _others(self, namespace: str) -> dict[WorkloadRef, dict[str, str]]:
+    def _other_scalers(self, namespace: str) -> dict[WorkloadRef, dict[str, str]]:
         """Return the autoscalers of each workload of a namespace: names of objects and their owners."""
         now = self._client.world.monotonic()
-        asked_at, known = self._scalers.get(namespace, (float("-inf"), {}))
+        asked_at, cached = self._scalers.get(namespace, (float("-inf"), {}))
         if now - asked_at >= FRESH_SECONDS:
-            known = self._asked(namespace)
-            self._scalers[namespace] = (now, known)
-        return known
+            cached = self._read_scalers(namespace)
+            self._scalers[namespace] = (now, cached)
+        return cached
 
-    def _asked(self, namespace: str) -> dict[WorkloadRef, dict[str, str]]:
+    def _read_scalers(self, namespace: str) -> dict[WorkloadRef, dict[str, str]]:
         found: dict[WorkloadRef, dict[str, str]] = {}
         unreadable: list[Outline] = []
         for hpa in list_items(self._client, HPAS.path(namespace), _OwnedHpa, unreadable.append):
@@ -275,15 +273,15 @@ class KubernetesApplier:
         try:
             return msgspec.convert(document, _OwnedHpa)
         except DECODE_ERRORS as error:
-            raise self._odd(about, error) from error
+            raise self._bad_answer(about, error) from error
 
     def _meta(self, document: Document, about: ObjectRef) -> OwnedMeta:
         try:
             return msgspec.convert(document.get("metadata"), OwnedMeta)
         except DECODE_ERRORS as error:
-            raise self._odd(about, error) from error
+            raise self._bad_answer(about, error) from error
 
-    def _odd(self, about: ObjectRef, error: Exception) -> BadAnswer:
+    def _bad_answer(self, about: ObjectRef, error: Exception) -> BadAnswer:
         name = f"{about.kind} {about.namespace}/{about.name}"
         return BadAnswer(f"{self._client.address}: {name} cannot be read: {error}")
 
@@ -313,7 +311,7 @@ def _ref(target: _OwnedHpaTarget, namespace: str) -> WorkloadRef:
     return WorkloadRef(api_version, target.kind, namespace, target.name).canonical
 
 
-def _as_ours(manifest: Mapping[str, Any], before: Document | None) -> Document:
+def _with_our_label(manifest: Mapping[str, Any], before: Document | None) -> Document:
     """Return the manifest with our label, and with the UID of the existing object as a precondition."""
     meta = dict(manifest["metadata"])
     meta["labels"] = {**meta.get("labels", {}), OWNER_LABEL: MANAGER}
@@ -328,7 +326,7 @@ def _content(document: Document) -> tuple[Any, Any, Any]:
     return document.get("spec"), meta.get("labels"), meta.get("annotations")
 
 
-def _judged(error: ApiError | RightMissing, name: str) -> ApplyAnswer:
+def _answer_of(error: ApiError | RightMissing, name: str) -> ApplyAnswer:
     """Return the answer for a refusal; raise an error that does not show whether it took effect."""
     if isinstance(error, RightMissing):
         return ApplyAnswer(ApplyResult.FORBIDDEN, str(error))

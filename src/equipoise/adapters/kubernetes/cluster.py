@@ -62,7 +62,7 @@ class KubernetesCluster:
 
     def nodes(self) -> Sequence[Node]:
         listing = list_kind(self.client, NODES, decoder=self.decoder)
-        return _whole(listing.records, listing.unreadable)
+        return _require_all(listing.records, listing.unreadable)
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
         """List the Deployments, StatefulSets and ReplicaSets without an owner."""
@@ -165,7 +165,7 @@ class CachedCluster:
         return self._direct.pods_now(workload)
 
     def nodes(self) -> Sequence[Node]:
-        return _whole(self._nodes.require_fresh().records(), self._nodes.unreadable.values())
+        return _require_all(self._nodes.require_fresh().records(), self._nodes.unreadable.values())
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
         """Return the Deployments, StatefulSets and ReplicaSets without an owner."""
@@ -191,7 +191,7 @@ class CachedCluster:
         return self._pauses.pauses(namespace)
 
 
-def _whole(nodes: Sequence[Node], unreadable: Iterable[Outline]) -> Sequence[Node]:
+def _require_all(nodes: Sequence[Node], unreadable: Iterable[Outline]) -> Sequence[Node]:
     """Return the nodes; raise where one could not be read, since the cluster would look too small."""
     for outline in unreadable:
         raise BadAnswer(
@@ -229,15 +229,15 @@ class HpaSpecs:
         """List the specs of all HorizontalPodAutoscalers; one that cannot be read has no values."""
         unreadable: list[Outline] = []
         found = list_items(self._client, HPAS.path(namespace), _VerbatimHpa, unreadable.append)
-        return [*map(_turned, found), *map(_unread, unreadable)]
+        return [*map(_hpa_spec, found), *map(_undecoded_spec, unreadable)]
 
 
-def _unread(outline: Outline) -> HpaSpec:
+def _undecoded_spec(outline: Outline) -> HpaSpec:
     meta = outline.meta
     return HpaSpec(meta.name, WorkloadRef("", "", meta.namespace, ""), unreadable=outline.why)
 
 
-def _turned(hpa: _VerbatimHpa) -> HpaSpec:
+def _hpa_spec(hpa: _VerbatimHpa) -> HpaSpec:
     target, meta = hpa.spec.scaleTargetRef, hpa.metadata
     api_version = target.apiVersion or API_VERSIONS.get(target.kind, "")
     labels: Mapping[str, str] = meta.labels or {}
@@ -265,7 +265,7 @@ class KubernetesSelectedPods:
             PODS,
             namespace=namespace,
             params={"labelSelector": selector},
-            on_change=self._note,
+            on_change=self._on_change,
             timings=timings,
         )
 
@@ -290,11 +290,11 @@ class KubernetesSelectedPods:
             self._changed.clear()
         return is_set
 
-    def _note(self, change: ChangeType, old: Pod | None, new: Pod | None) -> None:
-        if change is not ChangeType.MODIFIED or _standing(old) != _standing(new):
+    def _on_change(self, change: ChangeType, old: Pod | None, new: Pod | None) -> None:
+        if change is not ChangeType.MODIFIED or _readiness(old) != _readiness(new):
             self._changed.set()
 
 
-def _standing(pod: Pod | None) -> tuple[object, ...]:
+def _readiness(pod: Pod | None) -> tuple[object, ...]:
     """Return the fields that decide whether a pod can take calls."""
     return () if pod is None else (pod.uid, pod.phase, pod.is_ready, pod.deletion_at is None)

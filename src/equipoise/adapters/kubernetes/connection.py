@@ -61,7 +61,7 @@ class _TrackedPool(urllib3.HTTPConnectionPool):
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
-class _KeptTlsPool(_TrackedPool, urllib3.HTTPSConnectionPool):  # type: ignore[misc] # its connections are TLS's
+class _TrackedTlsPool(_TrackedPool, urllib3.HTTPSConnectionPool):  # type: ignore[misc] # its connections are TLS's
     """A tracked pool with TLS."""
 
 
@@ -167,14 +167,14 @@ class Wire:
         if endpoint.proxy_url:
             secret = unquote(split_url(endpoint.proxy_url).netloc.rpartition("@")[0])
             # urllib3 itself encodes Latin 1 only.
-            given = f"Basic {base64.b64encode(secret.encode()).decode()}"
-            headers = {"proxy-authorization": given} if secret else None
+            credential = f"Basic {base64.b64encode(secret.encode()).decode()}"
+            headers = {"proxy-authorization": credential} if secret else None
             keeper: urllib3.PoolManager = urllib3.ProxyManager(
                 endpoint.proxy_url, proxy_headers=headers, **options
             )
         else:
             keeper = urllib3.PoolManager(**options)
-        keeper.pool_classes_by_scheme = {"http": _TrackedPool, "https": _KeptTlsPool}
+        keeper.pool_classes_by_scheme = {"http": _TrackedPool, "https": _TrackedTlsPool}
         pool = keeper.connection_from_url(endpoint.server)
         assert isinstance(pool, _TrackedPool)
         return pool

@@ -112,27 +112,27 @@ def api_error(
     address: str, request: str, status: int, body: bytes, retry_after_seconds: float | None = None
 ) -> ApiError:
     """Return the error for an answer, whatever its body is."""
-    said = _status(body)
-    if said is None:
+    answered = _status(body)
+    if answered is None:
         return ApiError(
             address,
             request,
             status,
             reason=_phrase(status),
-            message=_odd_body(body),
+            message=_describe_body(body),
             retry_after_seconds=retry_after_seconds,
         )
-    details = said.details or StatusDetails()
+    details = answered.details or StatusDetails()
     if retry_after_seconds is None and details.retryAfterSeconds:
         retry_after_seconds = float(min(max(details.retryAfterSeconds, 0), RETRY_AFTER_SECONDS_MAX))
-    message = one_line(said.message or "", 500)
+    message = one_line(answered.message or "", 500)
     if status == HTTPStatus.UNAUTHORIZED:
         message = "the credential is wrong or has expired"
     return ApiError(
         address,
         request,
         status,
-        reason=one_line(said.reason or _phrase(status), 60),
+        reason=one_line(answered.reason or _phrase(status), 60),
         message=message,
         causes=tuple(details.causes or ()),
         retry_after_seconds=retry_after_seconds,
@@ -141,7 +141,7 @@ def api_error(
 
 def bad_answer(address: str, request: str, body: bytes, why: str) -> BadAnswer:
     """Return the error for an invalid body, with a description of it."""
-    looks = _odd_body(body[:ERROR_BODY_BYTES_MAX])
+    looks = _describe_body(body[:ERROR_BODY_BYTES_MAX])
     if not looks.startswith("an HTML page"):
         looks = one_line(in_plain_words(why))
     return BadAnswer(f"{address} answered {request} with something else than was asked for: {looks}")
@@ -149,10 +149,10 @@ def bad_answer(address: str, request: str, body: bytes, why: str) -> BadAnswer:
 
 def _status(body: bytes) -> ApiStatus | None:
     try:
-        said = msgspec.json.decode(body, type=ApiStatus)
+        answered = msgspec.json.decode(body, type=ApiStatus)
     except DECODE_ERRORS:
         return None
-    return said if said.kind == "Status" or said.message else None
+    return answered if answered.kind == "Status" or answered.message else None
 
 
 def _phrase(status: int) -> str:
@@ -162,7 +162,7 @@ def _phrase(status: int) -> str:
         return "unknown status"
 
 
-def _odd_body(body: bytes) -> str:
+def _describe_body(body: bytes) -> str:
     text = body[:4096].decode("utf-8", "replace").strip()
     if text[:1] == "<":
         title = re.search(r"<title[^>]*>(.*?)</title", text, re.IGNORECASE | re.DOTALL)
@@ -220,13 +220,13 @@ def outline_of(data: bytes, error: Exception | None = None) -> Outline:
     """Return the readable parts of an undecodable object; raise ValueError for anything but an object."""
     parts = members(data)
     of_meta = members(parts.get("metadata", b"{}"))
-    known = {
+    readable = {
         field: value
         for field, kind in get_type_hints(ObjectMeta).items()
         if (value := _decoded(of_meta.get(field), kind)) is not None
     }
     status = _decoded(parts.get("status"), dict[str, Any]) or {}
-    return Outline(ObjectMeta(**{"name": ""} | known), status, why_unreadable(error) if error else "")
+    return Outline(ObjectMeta(**{"name": ""} | readable), status, why_unreadable(error) if error else "")
 
 
 def why_unreadable(error: Exception) -> str:

@@ -145,7 +145,7 @@ class RecentPauses:
         self._namespace = namespace
         self._monotonic = client.world.monotonic
         self._lock = threading.Lock()
-        self._known: Mapping[WorkloadRef, str] = {}
+        self._cached: Mapping[WorkloadRef, str] = {}
         self._believed_until = float("-inf")
         self.warnings = Warnings()
 
@@ -154,13 +154,13 @@ class RecentPauses:
         with self._lock:
             if self._monotonic() >= self._believed_until:
                 self._ask()
-            known = self._known
-        return {ref: why for ref, why in known.items() if namespace in {None, ref.namespace}}
+            cached = self._cached
+        return {ref: why for ref, why in cached.items() if namespace in {None, ref.namespace}}
 
     def _ask(self) -> None:
         warnings = Warnings()
         found = self._scaled_objects.pauses(self._namespace, warnings)
-        self._known, self.warnings = found or {}, warnings
+        self._cached, self.warnings = found or {}, warnings
         self._believed_until = self._monotonic() + (ABSENT_SECONDS if found is None else FRESH_SECONDS)
 
 
@@ -203,7 +203,7 @@ class RecentVpas:
         self._discovery = Discovery(client)
         self._places: Sequence[str | None] = list(namespaces) or [None]
         self._lock = threading.Lock()
-        self._known: Mapping[WorkloadRef, str] = {}
+        self._cached: Mapping[WorkloadRef, str] = {}
         self._believed_until = float("-inf")
 
     def targets(self) -> Mapping[WorkloadRef, str]:
@@ -212,10 +212,10 @@ class RecentVpas:
             now = self._client.world.monotonic()
             if now >= self._believed_until:
                 lists = [self._listed(place) for place in self._places]
-                self._known = {ref: which for found in lists for ref, which in (found or {}).items()}
+                self._cached = {ref: which for found in lists for ref, which in (found or {}).items()}
                 is_absent = all(found is None for found in lists)
                 self._believed_until = now + (ABSENT_SECONDS if is_absent else FRESH_SECONDS)
-            return self._known
+            return self._cached
 
     def _listed(self, namespace: str | None) -> dict[WorkloadRef, str] | None:
         """Return the workloads whose requests are set, and by which object; None where VPA is not installed.

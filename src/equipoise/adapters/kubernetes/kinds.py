@@ -88,7 +88,7 @@ class ResourceKind(Generic[R]):
         return self._objects.decode(body)  # type: ignore[attr-defined]
 
 
-def cut_page(body: bytes) -> ListPage[bytes]:
+def split_page(body: bytes) -> ListPage[bytes]:
     """Return a page with its objects undecoded; raise ValueError where the body is no page."""
     parts = members(body)
     metadata = msgspec.json.decode(parts.get("metadata", b""), type=ListMeta)
@@ -107,12 +107,12 @@ def _workloads(name: str, plural: str) -> ResourceKind[Workload]:
     )
 
 
-def _pod_unread(outline: Outline) -> Pod:
+def _unreadable_pod(outline: Outline) -> Pod:
     """Return a pod that is not ready: without it, its workload would have too few pods."""
     return Decoder().pod(RawPod(outline.meta, PodSpec()))
 
 
-def _pdb_unread(outline: Outline) -> Pdb:
+def _unreadable_pdb(outline: Outline) -> Pdb:
     """Return a budget that allows no disruption of any pod of its namespace."""
     return Decoder().pdb(RawPdb(outline.meta, PdbSpec(RawLabelSelector())))
 
@@ -125,7 +125,7 @@ PODS: ResourceKind[Pod] = ResourceKind(
     RawPod,
     Decoder.pod,
     lambda p: (p.namespace, p.name),
-    stand_in=_pod_unread,
+    stand_in=_unreadable_pod,
 )
 NODES: ResourceKind[Node] = ResourceKind(
     "Node", "nodes", "", "v1", RawNode, Decoder.node, lambda n: ("", n.name), is_namespaced=False
@@ -152,7 +152,7 @@ PDBS: ResourceKind[Pdb] = ResourceKind(
     RawPdb,
     Decoder.pdb,
     lambda p: (p.namespace, p.name),
-    stand_in=_pdb_unread,
+    stand_in=_unreadable_pdb,
 )
 
 
@@ -173,7 +173,7 @@ class Listing(Generic[R]):
     """The objects that could not be decoded; `records` has their kind's stand-in, if any."""
 
 
-class _Read(NamedTuple, Generic[R]):
+class _PageRecords(NamedTuple, Generic[R]):
     """One page as records."""
 
     metadata: ListMeta
@@ -235,10 +235,10 @@ def _reader(
     at_once: Callable[[bytes], ListPage[R]],
     one: Callable[[bytes], R | None],
     stand_in: Callable[[Outline], R | None],
-) -> Callable[[bytes], _Read[R]]:
+) -> Callable[[bytes], _PageRecords[R]]:
     """Return a function that reads a page at once, and object by object where that fails."""
 
-    def read(body: bytes) -> _Read[R]:
+    def read(body: bytes) -> _PageRecords[R]:
         try:
             page = at_once(body)
         except DECODE_ERRORS as error:
@@ -246,11 +246,11 @@ def _reader(
                 return one_by_one(body)
             except DECODE_ERRORS:
                 raise error from None  # no page of objects at all: the first error describes it best
-        return _Read(page.metadata, page.items or [], [])
+        return _PageRecords(page.metadata, page.items or [], [])
 
-    def one_by_one(body: bytes) -> _Read[R]:
-        page = cut_page(body)
-        found: _Read[R] = _Read(page.metadata, [], [])
+    def one_by_one(body: bytes) -> _PageRecords[R]:
+        page = split_page(body)
+        found: _PageRecords[R] = _PageRecords(page.metadata, [], [])
         for item in page.items or ():
             try:
                 record = one(item)
@@ -268,7 +268,7 @@ def _reader(
 def _list(
     client: Client,
     path: str,
-    read: Callable[[bytes], _Read[R]],
+    read: Callable[[bytes], _PageRecords[R]],
     params: Parameters | None,
     page_size: int,
 ) -> Listing[R]:
@@ -284,7 +284,7 @@ def _list(
 
 
 def _list_once(
-    client: Client, path: str, read: Callable[[bytes], _Read[R]], params: dict[str, str | int]
+    client: Client, path: str, read: Callable[[bytes], _PageRecords[R]], params: dict[str, str | int]
 ) -> Listing[R]:
     listing: Listing[R] = Listing([], "", [])
     for _ in range(PAGES_MAX):

@@ -129,8 +129,8 @@ class LeaseElection:
     @property
     def holder(self) -> str:
         """The holder of the lease as of the last read; empty without one."""
-        seen = self._seen
-        return seen.holder if seen is not None else ""
+        record = self._seen
+        return record.holder if record is not None else ""
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self.run, name="lease", daemon=True)
@@ -168,10 +168,10 @@ class LeaseElection:
     def release(self) -> None:
         """Clear the lease's holder if it is ours. Our leadership ends first, even if the write fails."""
         self._belief = None
-        seen = self._seen
+        record = self._seen
         try:
-            if seen is not None and seen.version and self._is_ours(seen):
-                self._see(self._records.write(seen.released(self._clock())))
+            if record is not None and record.version and self._is_ours(record):
+                self._see(self._records.write(record.released(self._clock())))
         except Exception as error:  # noqa: BLE001 - then the successor has to wait
             self.last_error = error
         self._tell()
@@ -189,43 +189,43 @@ class LeaseElection:
 
     def _judge(self) -> None:
         """Renew, acquire or leave the lease, by the record that was read."""
-        seen = self._seen
-        if seen is None:
+        record = self._seen
+        if record is None:
             self._acquire(LeaseRecord.new(self._clock()))
-        elif self._is_ours(seen):
+        elif self._is_ours(record):
             # After a lapse it is acquired again: no other replica has led since, but we did not either.
-            self._acquire(seen) if self.epoch() is None else self._renew(seen)
-        elif not seen.holder or self._is_expired(seen):
-            self._acquire(seen)
+            self._acquire(record) if self.epoch() is None else self._renew(record)
+        elif not record.holder or self._is_expired(record):
+            self._acquire(record)
         else:
             self._belief = None
 
-    def _is_ours(self, seen: LeaseRecord) -> bool:
-        return seen.holder == self.identity and seen.transitions == self._claimed
+    def _is_ours(self, record: LeaseRecord) -> bool:
+        return record.holder == self.identity and record.transitions == self._claimed
 
-    def _is_expired(self, seen: LeaseRecord) -> bool:
+    def _is_expired(self, record: LeaseRecord) -> bool:
         """Return whether the record was unchanged for its duration; wall clocks are not compared."""
-        held_seconds = seen.duration_seconds or self.times.lease_seconds
+        held_seconds = record.duration_seconds or self.times.lease_seconds
         return self._monotonic() - self._seen_at >= held_seconds
 
-    def _acquire(self, seen: LeaseRecord) -> None:
+    def _acquire(self, record: LeaseRecord) -> None:
         self._belief = None
         now = self._clock()
-        self._claimed = max(next_epoch(seen, now, self._records.place), self._lowest)
+        self._claimed = max(next_epoch(record, now, self._records.place), self._lowest)
         try:
-            self._write(seen.acquired_by(self.identity, self._claimed, self.times.lease_seconds, now))
+            self._write(record.acquired_by(self.identity, self._claimed, self.times.lease_seconds, now))
         except Moved:
             self._claimed = 0  # another replica was faster; only a claim without an answer may still be ours
             raise
 
-    def _renew(self, seen: LeaseRecord) -> None:
-        self._write(seen.renewed(self.times.lease_seconds, self._clock()))
+    def _renew(self, record: LeaseRecord) -> None:
+        self._write(record.renewed(self.times.lease_seconds, self._clock()))
 
-    def _write(self, wanted: LeaseRecord) -> None:
+    def _write(self, desired: LeaseRecord) -> None:
         """Swap the record; our leadership counts from before the request, others' wait from after it."""
         began = self._monotonic()
-        written = self._records.write(wanted)
-        self._belief = _Belief(wanted.transitions, began)
+        written = self._records.write(desired)
+        self._belief = _Belief(desired.transitions, began)
         self._see(written)
 
     def _see(self, record: LeaseRecord | None) -> None:

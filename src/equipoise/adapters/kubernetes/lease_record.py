@@ -69,8 +69,8 @@ class LeaseRecord:
 
     def missing(self) -> LeaseRecord:
         """Return the record of a deleted lease: its holder may still lead, and its epochs continue."""
-        kept = {name: self.metadata[name] for name in _KEPT_WHEN_MADE_ANEW if name in self.metadata}
-        return replace(self, version="", metadata=kept)
+        metadata = {name: self.metadata[name] for name in _KEPT_WHEN_MADE_ANEW if name in self.metadata}
+        return replace(self, version="", metadata=metadata)
 
     def acquired_by(self, identity: str, epoch: int, lease_seconds: int, now: float) -> LeaseRecord:
         """Return the record with a new holder, in a new epoch."""
@@ -109,21 +109,21 @@ def first_epoch(now: float) -> int:
     return int(now // _FIRST_EPOCH_SECONDS)
 
 
-def next_epoch(seen: LeaseRecord, now: float, place: str) -> int:
+def next_epoch(record: LeaseRecord, now: float, place: str) -> int:
     """Return the epoch after a record's; raise EpochsUsedUp where the API has no number for it.
 
     A deleted Lease at the highest number starts again from the time of day: ledgers written in its epochs
     still refuse lower ones, so that no action runs twice.
     """
-    if seen.transitions < EPOCH_MAX:
-        return seen.transitions + 1
-    if not seen.version:
+    if record.transitions < EPOCH_MAX:
+        return record.transitions + 1
+    if not record.version:
         return first_epoch(now) + 1
     namespace, _, name = place.partition("/")
     raise EpochsUsedUp(
-        f"Lease {place}: nobody can lead, since leaseTransitions is {seen.transitions} and the API takes no "
-        "higher number; no election counts that far, so somebody has edited it. Delete the Lease, and one of "
-        f"the replicas leads again: kubectl delete lease -n {namespace} {name}"
+        f"Lease {place}: nobody can lead, since leaseTransitions is {record.transitions} and the API takes "
+        "no higher number; no election counts that far, so somebody has edited it. Delete the Lease, and one "
+        f"of the replicas leads again: kubectl delete lease -n {namespace} {name}"
     )
 
 
@@ -157,21 +157,21 @@ class LeaseRecords:
                 raise
             return before.missing() if before is not None else None
 
-    def write(self, wanted: LeaseRecord) -> LeaseRecord:
+    def write(self, desired: LeaseRecord) -> LeaseRecord:
         """Replace the lease, or create it where it has no version; raise Moved when it has changed."""
-        metadata = {name: value for name, value in wanted.metadata.items() if name != "managedFields"}
+        metadata = {name: value for name, value in desired.metadata.items() if name != "managedFields"}
         metadata |= {"name": self._name, "namespace": self._namespace}
         body = {
             "apiVersion": f"{_GROUP}/{_VERSION}",
             "kind": "Lease",
             "metadata": metadata,
-            "spec": wanted.spec,
+            "spec": desired.spec,
         }
-        method, path = ("PUT", self._path) if wanted.version else ("POST", self._collection)
+        method, path = ("PUT", self._path) if desired.version else ("POST", self._collection)
         try:
             answer = self._client.request(method, path, body=body, retry=False)
         except ApiError as error:
-            is_gone = error.status == HTTPStatus.NOT_FOUND and wanted.version
+            is_gone = error.status == HTTPStatus.NOT_FOUND and desired.version
             if error.status == HTTPStatus.CONFLICT or is_gone:
                 raise Moved(error.message) from error
             raise

@@ -59,7 +59,7 @@ class PodStatusOnNode(msgspec.Struct, gc=False):
     initContainerStatuses: list[RunningContainer] | None = None
 
 
-class EndingMeta(ObjectMeta, gc=False):
+class TerminatingMeta(ObjectMeta, gc=False):
     """A pod's metadata, with its deletion grace period."""
 
     deletionGracePeriodSeconds: int | None = None
@@ -68,12 +68,12 @@ class EndingMeta(ObjectMeta, gc=False):
 class RawPodOnNode(msgspec.Struct, gc=False):
     """A pod."""
 
-    metadata: EndingMeta
+    metadata: TerminatingMeta
     spec: PodSpec
     status: PodStatusOnNode = msgspec.field(default_factory=PodStatusOnNode)
 
 
-class NodeTold(msgspec.Struct, frozen=True, gc=False):
+class ObservedNode(msgspec.Struct, frozen=True, gc=False):
     """The node itself."""
 
     name: str
@@ -103,11 +103,11 @@ class RawNodeWithTaints(msgspec.Struct, gc=False):
     spec: NodeSpecWithTaints = msgspec.field(default_factory=NodeSpecWithTaints)
 
 
-def _node(decoder: Decoder, raw: RawNodeWithTaints) -> NodeTold:
+def _node(decoder: Decoder, raw: RawNodeWithTaints) -> ObservedNode:
     del decoder
     meta = raw.metadata
     is_disabled = any((one.key, one.effect) == TAINT[:2] for one in raw.spec.taints or ())
-    return NodeTold(
+    return ObservedNode(
         meta.name, meta.uid, meta.resourceVersion, tuple((meta.labels or {}).items()), is_disabled
     )
 
@@ -219,7 +219,7 @@ def _time(text: str | None) -> float | None:
 PODS_OF_NODE: ResourceKind[NodePod] = ResourceKind(
     "Pod", "pods", "", "v1", RawPodOnNode, _pod, lambda pod: (pod.namespace, pod.name)
 )
-NODE: ResourceKind[NodeTold] = ResourceKind(
+NODE: ResourceKind[ObservedNode] = ResourceKind(
     "Node", "nodes", "", "v1", RawNodeWithTaints, _node, lambda node: ("", node.name), is_namespaced=False
 )
 
@@ -282,7 +282,7 @@ class SizedNode(msgspec.Struct):
     status: NodeSizes = msgspec.field(default_factory=NodeSizes)
 
 
-def look_from_outside(client: Client, node: str, pods: list[NodePod]) -> tuple[NodeReading, NodeReading]:
+def read_from_kubelet(client: Client, node: str, pods: list[NodePod]) -> tuple[NodeReading, NodeReading]:
     """Return two readings, one second apart, whose difference is the usage that the kubelet reports."""
     path = path_of("", "v1", "nodes", None, node)
     sizes = client.get_as(SizedNode, path).status.capacity

@@ -23,7 +23,7 @@ from equipoise.ports import StoreConflict
 
 FRESH_SECONDS = 30.0
 """How long an answer without the kind is cached: a CRD may have been installed since."""
-KNOWN_SECONDS = 300.0
+PRESENT_SECONDS = 300.0
 """How long an answer with the kind is cached: the definition may have changed since."""
 
 
@@ -56,17 +56,17 @@ class Discovery:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[float, dict[str, Resource]]] = {}
+        self._cached: dict[str, tuple[float, dict[str, Resource]]] = {}
 
     def find(self, api_version: str, kind: str) -> Resource | None:
         """Return the resource of a kind, or None when the server has none."""
         now = self._client.world.monotonic()
         with self._lock:
-            asked_at, kinds = self._known.get(api_version, (float("-inf"), {}))
-        if now - asked_at >= (KNOWN_SECONDS if kind in kinds else FRESH_SECONDS):
+            asked_at, kinds = self._cached.get(api_version, (float("-inf"), {}))
+        if now - asked_at >= (PRESENT_SECONDS if kind in kinds else FRESH_SECONDS):
             kinds = self._ask(api_version)
             with self._lock:
-                self._known[api_version] = (now, kinds)
+                self._cached[api_version] = (now, kinds)
         return kinds.get(kind)
 
     def _ask(self, api_version: str) -> dict[str, Resource]:
@@ -237,10 +237,10 @@ def write_status(client: Client, path: str, status: Mapping[str, Any], version: 
     except ApiError as error:
         if error.status != HTTPStatus.CONFLICT:
             raise
-        there = _written(client, path, client.get(path))
-        if there.status != dict(status):
+        present = _written(client, path, client.get(path))
+        if present.status != dict(status):
             raise StoreConflict(error.message) from error
-        return there.meta.resourceVersion
+        return present.meta.resourceVersion
     return _written(client, where, answer).meta.resourceVersion
 
 
@@ -260,10 +260,10 @@ def _with_preconditions(
     change: Mapping[str, Any] | list[Document], uid: str, version: str
 ) -> Document | list[Document]:
     """Add UID and version to the patch: the server answers 409 to another version, 422 to another UID."""
-    wanted = {name: value for name, value in (("uid", uid), ("resourceVersion", version)) if value}
+    preconditions = {name: value for name, value in (("uid", uid), ("resourceVersion", version)) if value}
     if isinstance(change, list):
-        checks = [{"op": "add", "path": f"/metadata/{name}", "value": v} for name, v in wanted.items()]
+        checks = [{"op": "add", "path": f"/metadata/{name}", "value": v} for name, v in preconditions.items()]
         return [*checks, *change]
-    if not wanted:
+    if not preconditions:
         return dict(change)
-    return {**change, "metadata": {**change.get("metadata", {}), **wanted}}
+    return {**change, "metadata": {**change.get("metadata", {}), **preconditions}}

@@ -57,7 +57,7 @@ class KubernetesPolicies:
             ref = ObjectRef(api_version, name, meta.namespace, meta.name, meta.uid)
             return PolicyObject(ref, meta.generation, meta.resourceVersion, spec, status, unreadable=why)
 
-        def turn(decoder: Decoder, raw: RawPolicy) -> PolicyObject:
+        def decode(decoder: Decoder, raw: RawPolicy) -> PolicyObject:
             del decoder
             refuse_deep([raw.spec, raw.status])
             return made(raw.metadata, raw.spec, raw.status or {})
@@ -68,7 +68,7 @@ class KubernetesPolicies:
             group,
             version,
             RawPolicy,
-            turn,
+            decode,
             lambda policy: (policy.ref.namespace, policy.ref.name),
             identity=lambda policy: (policy.ref.uid, policy.version),
             stand_in=lambda outline: made(outline.meta, {}, outline.status, outline.why),

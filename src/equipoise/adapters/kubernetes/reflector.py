@@ -312,8 +312,8 @@ class Reflector(Generic[R]):
         if event.type == ChangeType.DELETED:
             record, unread = None, None
         if unread is not None or key in self.unreadable:
-            known = {each: outline for each, outline in self.unreadable.items() if each != key}
-            self.unreadable = known if unread is None else known | {key: unread}
+            others = {each: outline for each, outline in self.unreadable.items() if each != key}
+            self.unreadable = others if unread is None else others | {key: unread}
         changes = self.cache.drop(*key) if record is None else self.cache.put(record)
         self._advance(meta.resourceVersion)
         self.counters.events += 1

@@ -26,11 +26,11 @@ def resize_of(spec: PodSpec, status: PodStatus) -> Resize | None:
     """Return the resize that the node has not carried out yet, or None."""
     for condition in status.conditions or ():
         if condition.status == "True" and condition.type in {"PodResizePending", "PodResizeInProgress"}:
-            return _told(condition)
+            return _resize_from(condition)
     return _IN_PROGRESS if _differs(spec, status) else None
 
 
-def _told(condition: RawCondition) -> Resize:
+def _resize_from(condition: RawCondition) -> Resize:
     if condition.type == "PodResizePending":
         return Resize(condition.reason if condition.reason in _STATES else "Deferred", condition.message)
     return Resize("Error" if condition.reason == "Error" else "InProgress", condition.message)
@@ -47,19 +47,19 @@ def _differs(spec: PodSpec, status: PodStatus) -> bool:
     if not has:
         return False
     for raw in (*spec.containers, *(spec.initContainers or ())):
-        given, asked = has.get(raw.name), raw.resources
-        if given is None or asked is None:
+        present, requested = has.get(raw.name), raw.resources
+        if present is None or requested is None:
             continue
-        if _are_apart(asked.requests, given.requests) or _are_apart(asked.limits, given.limits):
+        if _differ(requested.requests, present.requests) or _differ(requested.limits, present.limits):
             return True
     return False
 
 
-def _are_apart(asked: Quantities | None, given: Quantities | None) -> bool:
-    if not asked or not given or asked == given:
+def _differ(requested: Quantities | None, present: Quantities | None) -> bool:
+    if not requested or not present or requested == present:
         return False
-    both = [name for name in _RESOURCES if name in asked and name in given]
-    return any(_amount(asked[name]) != _amount(given[name]) for name in both)
+    both = [name for name in _RESOURCES if name in requested and name in present]
+    return any(_amount(requested[name]) != _amount(present[name]) for name in both)
 
 
 def _amount(value: str | float) -> float | None:

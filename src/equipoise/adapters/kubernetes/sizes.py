@@ -130,13 +130,13 @@ class KubernetesSizes:
     ) -> ResizeAnswer:
         if not uid:
             return ResizeAnswer(ResizeResult.REFUSED, "a change must name the UID, and none is known")
-        known = {"uid": uid} | ({"resourceVersion": version} if version else {})
+        preconditions = {"uid": uid} | ({"resourceVersion": version} if version else {})
         try:
             self._client.request(
                 "PATCH",
                 path,
                 {"fieldManager": MANAGER} | ({"dryRun": "All"} if is_dry_run else {}),
-                body={"metadata": known, "spec": spec},
+                body={"metadata": preconditions, "spec": spec},
                 content_type=PatchType.STRATEGIC.value,
                 is_idempotent=True,
                 within_seconds=WRITE_SECONDS,
@@ -177,21 +177,21 @@ class CachedSizes(KubernetesSizes):
 
 def judge_resize(error: ApiError) -> ResizeAnswer | None:
     """Return the answer for an error; None when it does not show whether anything was changed."""
-    status, said = error.status, error.message
-    is_unknown = status == HTTPStatus.NOT_FOUND and _NO_SUBRESOURCE in said
-    is_unsupported = status == HTTPStatus.UNPROCESSABLE_ENTITY and _NO_SUPPORT in said
+    status, message = error.status, error.message
+    is_unknown = status == HTTPStatus.NOT_FOUND and _NO_SUBRESOURCE in message
+    is_unsupported = status == HTTPStatus.UNPROCESSABLE_ENTITY and _NO_SUPPORT in message
     if status == HTTPStatus.METHOD_NOT_ALLOWED or is_unknown or is_unsupported:
-        return ResizeAnswer(ResizeResult.UNSUPPORTED, said)
+        return ResizeAnswer(ResizeResult.UNSUPPORTED, message)
     is_gone = status == HTTPStatus.NOT_FOUND and error.reason == "NotFound"
     is_refusal = status in _REFUSALS or status == HTTPStatus.CONFLICT
-    if is_gone or (is_refusal and _OTHER_UID.search(said) is not None):
-        return ResizeAnswer(ResizeResult.GONE, said)
+    if is_gone or (is_refusal and _OTHER_UID.search(message) is not None):
+        return ResizeAnswer(ResizeResult.GONE, message)
     if status == HTTPStatus.CONFLICT:
-        return ResizeAnswer(ResizeResult.OUTDATED, said)
+        return ResizeAnswer(ResizeResult.OUTDATED, message)
     if status == HTTPStatus.FORBIDDEN:
-        is_right = _NO_RIGHT.search(said) is not None
-        return ResizeAnswer(ResizeResult.FORBIDDEN if is_right else ResizeResult.REFUSED, said)
-    return ResizeAnswer(ResizeResult.REFUSED, said) if status in _REFUSALS else None
+        is_right = _NO_RIGHT.search(message) is not None
+        return ResizeAnswer(ResizeResult.FORBIDDEN if is_right else ResizeResult.REFUSED, message)
+    return ResizeAnswer(ResizeResult.REFUSED, message) if status in _REFUSALS else None
 
 
 def _containers(values: Values, sidecars: Collection[str]) -> dict[str, Any]:

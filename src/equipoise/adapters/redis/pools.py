@@ -161,7 +161,7 @@ class RedisPools:
             answers += self._about_pods(writer, [part.pod for part in parts], arguments)
         return answers
 
-    def mend(self, pod: str, epoch: int | None) -> PoolAnswer:
+    def repair(self, pod: str, epoch: int | None) -> PoolAnswer:
         """Repair what the keys of a pod contradict."""
         return self._about_pod("fsck", pod, _epoch(epoch))
 
