@@ -1,4 +1,4 @@
-"""The rotation, as the rest of the program knows it."""
+"""The rotation's descriptor: its loop, its metrics, and how its records are decided again."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -20,9 +20,9 @@ from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import RotationDetails
 
 HEAVY_PODS = 10_000
-"""From here on deciding takes long enough to be in the way of the Lease and of `/healthz`."""
+"""Pods from which a cycle is decided in the worker: in this process it would delay the Lease."""
 PART_PODS = 5_000
-"""So many go to the worker at once: to pack them holds up everything else for hundredths of a second."""
+"""Pods per batch sent to the worker; pickling more would block this process for tens of ms."""
 DEADLINE_LEAST_SECONDS = 60.0
 LABELS = ("namespace", "workload")
 
@@ -40,17 +40,17 @@ def _parts(batch: Batch) -> Iterator[Batch]:
 
 
 def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
-    """Return the loop; its policies are watched."""
+    """Return the loop; it watches its policies."""
 
     def in_worker(part: Batch) -> list[Decided[RotationDetails]]:
-        # What is narrowed down to one workload need not take as long as the whole part may.
+        # A batch of one workload gets a shorter deadline than a whole part.
         share = sum(len(observation.pods) for _, observation, _ in part) / PART_PODS
         deadline_seconds = min(DEADLINE_SECONDS, max(DEADLINE_LEAST_SECONDS, share * DEADLINE_SECONDS))
         return wiring.batches.submit(decide_all, part, deadline_seconds=deadline_seconds)
 
     def batches(batch: Batch) -> Iterable[tuple[Batch, Decide]]:
         is_heavy = sum(len(observation.pods) for _, observation, _ in batch) >= HEAVY_PODS
-        # What ended a worker would end us: from then on nothing is decided here, however small.
+        # A batch that ended a worker could end this process: from then on even small ones go to the worker.
         if not is_heavy and not wiring.batches.replaced:
             return [(batch, decide_all)]
         return ((part, in_worker) for part in _parts(batch))
@@ -83,7 +83,7 @@ def inputs(recorded: Record) -> tuple[RotationPolicy, Observation]:
 
 
 def redecide(recorded: Record) -> Decision:
-    """Return the decision made anew from a record; the guard that asked about the lag is asked again too."""
+    """Decide again from a record; the guard of the Kafka lag is evaluated again, too."""
     policy, observation = inputs(recorded)
     lag = policy.kafka_lag
     guards = {
@@ -98,7 +98,7 @@ def _workload(subject: str) -> Labels:
 
 
 def _gauge(name: str, number: str, what: str) -> GaugeSpec:
-    """Return a gauge for each workload with this number; one that is missing is no series, never a zero."""
+    """Return a gauge of this number by workload; a missing number has no series, rather than a 0."""
 
     def read(decision: Decision) -> Iterable[tuple[Labels, float]]:
         value = decision.reason.numbers.get(number)

@@ -1,8 +1,8 @@
-"""Rotation by a person's command: for the workloads that it names, with one policy, without an operator.
+"""Rotation from the command line: of the named workloads, with one policy, without an operator.
 
 `plan` runs one cycle and changes nothing; `RotateCommand` runs cycles until every rotation that it began has
-ended. It needs no Lease: the compare-and-swap of each ledger keeps commands and operators apart, and what a
-command began is in the ledger, so that the operator or another command goes on with it.
+ended. It needs no Lease: the compare-and-swap of each ledger excludes concurrent commands and operators, and
+a rotation's state is in the ledger, so that the operator or another command continues it.
 """
 
 import re
@@ -29,18 +29,18 @@ from equipoise.rotation.progress import describe
 from equipoise.rotation.status import MAYBE_GONE, CycleItem, Target
 
 SHORT_NAMES = {"Deployment": "deploy", "StatefulSet": "sts", "ReplicaSet": "rs", "DaemonSet": "ds"}
-"""How kubectl's users write the kinds."""
+"""kubectl's short names of the kinds."""
 
 
 def check_names(names: Collection[str]) -> None:
-    """Raise BadInput for what cannot name a workload."""
+    """Raise BadInput for a text that cannot name a workload."""
     for name in names:
         if not re.fullmatch(r"([^/\s]+/)?[^/\s]+", name):
             raise BadInput(f"workload {name!r}: expected NAME or KIND/NAME, such as web or deployment/web")
 
 
 def choose_workloads(cluster: Cluster, namespace: str | None, names: Collection[str]) -> list[Workload]:
-    """Return the named workloads, or all that an HPA scales; kinds that no list has are read by `scale`."""
+    """Return the named workloads, or all that an HPA scales; other kinds are read by their `scale`."""
     check_names(names)
     hpas = hpas_by_workload(cluster.hpas(namespace))
     listed = {workload.ref: workload for workload in cluster.workloads(namespace)}
@@ -61,7 +61,7 @@ def choose_workloads(cluster: Cluster, namespace: str | None, names: Collection[
 
 
 def _is_named(ref: WorkloadRef, text: str) -> bool:
-    """Return whether `web`, `deployment/web`, `deploy/web` or `deployments.apps/web` is this workload."""
+    """Return whether a text such as `web`, `deploy/web` or `deployments.apps/web` names this workload."""
     kind, _, name = text.rpartition("/")
     if ref.name != name:
         return False
@@ -95,8 +95,8 @@ def plan(
 ) -> list[Decision]:
     """Decide for the named workloads, or for all that an HPA scales; nothing is changed.
 
-    `asks_server` has the server's dry run confirm what would be evicted first. `warn` gets what the source of
-    the metrics said beside its answer, such as that it is partial, and what could not be read.
+    `asks_server` sends the first eviction as a dry run. `warn` is called with warnings: those of the metrics
+    source, such as that an answer is partial, and what could not be read.
     """
     ports = replace(ports, leadership=LeaselessLeadership(lambda: 0.0))
     isolation = Isolation()
@@ -126,7 +126,7 @@ def plan(
 
 
 def _preview(ports: Ports, guards: Guards, planned: Planned, *, asks_server: bool) -> Decision:
-    """Return and record a decision as the guards, and the server's dry run, would leave it."""
+    """Return and record a decision after the guards and the server's dry run."""
     decision = planned.decision
     if decision.actions:
         decision = guards.ask(planned, None)
@@ -141,7 +141,7 @@ def _preview(ports: Ports, guards: Guards, planned: Planned, *, asks_server: boo
 
 @dataclass(slots=True)
 class WorkloadResult:
-    """What came of one workload so far."""
+    """The results of one workload so far."""
 
     last: Decision
     outcomes: list[Outcome] = field(default_factory=list)
@@ -150,10 +150,10 @@ class WorkloadResult:
     ledger_error: str = ""
     """Why its ledger could not be read; empty if it could."""
     began_at: float = 0.0
-    """When it was first observed: an older result is not of what this command did."""
+    """When the workload was first observed; older results are not of this command."""
 
     def add(self, item: CycleItem) -> None:
-        """Add what a cycle decided and did."""
+        """Add the decision and outcomes of a cycle."""
         self.last = item.decision
         self.outcomes += item.outcomes
         self.ledger_error = item.ledger_error
@@ -180,12 +180,12 @@ class WorkloadResult:
 
     @property
     def evicted(self) -> list[Action]:
-        """The evictions that went, or may have gone."""
+        """The evictions that happened, or may have."""
         return [outcome.action for outcome in self.outcomes if outcome.result in MAYBE_GONE]
 
     @property
     def decision(self) -> Decision:
-        """What was done, in the shape of a plan: the actions are those that were carried out."""
+        """The last decision, with the actions that were carried out."""
         if self.evicted:
             reason = Reason(Code.ROTATE, self.result or self.last.reason.sentence, self.last.reason.numbers)
             return msgspec.structs.replace(self.last, reason=reason, actions=tuple(self.evicted), held=())
@@ -208,7 +208,7 @@ class RotateCommand:
     namespace: str | None
     names: Collection[str]
     wait: Callable[[], object]
-    """Waits between two cycles."""
+    """Called to wait between two cycles."""
     report: Callable[[CycleItem], object]
     """Called for each workload in each cycle."""
     options: Options = DEFAULTS
@@ -217,12 +217,12 @@ class RotateCommand:
     rotator: Rotator = field(init=False)
 
     def __post_init__(self) -> None:
-        """Rotate without a Lease, and without waiting for a pod to be hot again."""
+        """Set up the rotation without a Lease, and without waiting for pods to be hot in several cycles."""
         ports = replace(self.ports, leadership=self.leadership)
         self.rotator = Rotator(ports, replace(self.options, is_debounced=False))
 
     def run(self, timeout_seconds: float) -> Sequence[WorkloadResult]:
-        """Run cycles until no rotation is under way; raises WorldFailed when the time is over."""
+        """Run cycles until no rotation is under way; raises WorldFailed after the time-out."""
         began, open_refs = self.ports.now(), self._cycle(None)
         while open_refs:
             self.wait()
@@ -232,7 +232,7 @@ class RotateCommand:
         return list(self.results.values())
 
     def _late(self, open_refs: Collection[WorkloadRef], timeout_seconds: float) -> str:
-        """Return which rotations are open, and what each waited for last."""
+        """Return the error of a time-out: the open rotations, and the last hold of each."""
         parts = [
             f"{ref}: not verified within {timeout_seconds:g} s ({_why(self.results.get(ref.subject))})"
             for ref in sorted(open_refs)
@@ -252,7 +252,7 @@ class RotateCommand:
         except WorldFailed as error:
             if open_refs is None:
                 raise
-            # A rotation is under way: one failed cycle does not end it, the time-out does.
+            # One failed cycle does not end a rotation under way; the time-out does.
             self.warn(str(error))
             return open_refs
         errors = {f"{failed.subject}: {failed.error}" for failed in rotator.isolation.failed}

@@ -37,14 +37,14 @@ from equipoise.rotation.preconditions import (
 from equipoise.rotation.progress import RotationDetails, RotationMemory, Situation, advance, describe
 
 COVERAGE_MIN = 0.9
-"""The share of ready pods whose usage must be known: from fresh samples that cover the window."""
+"""Smallest share of ready pods with known usage: fresh samples that cover the window."""
 
 SLACK = 1e-9
-"""1.05 is not above 0.7 x 1.5, although the floats say so; nor is the noise of equal pods above 0 %."""
+"""Tolerance of comparisons: 1.05 must not count as above 0.7 x 1.5, nor float noise as above 0 %."""
 
 
 class NoPlan(Exception):  # noqa: N818 - reads as a fact
-    """The algorithm cannot be applied to this workload, and why."""
+    """Raised with the reason why the algorithm cannot be applied to a workload."""
 
     def __init__(self, code: Code, sentence: str, **numbers: Any) -> None:
         super().__init__(sentence)
@@ -57,9 +57,9 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 def decide(
     policy: RotationPolicy, observation: Observation, memory: Mapping[str, Any] = NOTHING
 ) -> Decided[RotationDetails]:
-    """Decide the rotation of one workload, and what to remember of it.
+    """Decide the rotation of one workload, and its next memory.
 
-    First what the algorithm proposes, then how far the rotation under way has come, then what holds it.
+    In order: the proposal of the algorithm, the progress of the rotation under way, and the holds.
     """
     proposed, plan = propose(policy, observation)
     before = RotationMemory.from_data(memory)
@@ -82,7 +82,7 @@ def decide(
 def _first_held(
     policy: RotationPolicy, observation: Observation, details: RotationDetails, proposed: Decision
 ) -> Decision:
-    """Hold the proposal for the first reason there is; a paused autoscaler also explains a missing HPA."""
+    """Hold the proposal for the first reason that applies; a paused autoscaler explains a missing HPA."""
     if proposed.reason.code is Code.NO_HPA:
         paused = held_by_autoscaler_pause(observation)
         return proposed if paused is None else Decision(proposed.subject, paused)
@@ -96,7 +96,7 @@ def _first_held(
 def _holds(
     policy: RotationPolicy, observation: Observation, details: RotationDetails
 ) -> Iterator[Reason | None]:
-    """Yield what may hold it, in the order in which a person would want to hear it."""
+    """Yield the results of the preconditions, the most useful reason for a person first."""
     assert details.plan is not None, "what is proposed comes from a plan"
     yield held_by_opt_out(policy, observation)
     yield held_by_autoscaler_pause(observation)
@@ -153,7 +153,7 @@ def _numbers_of(memory: RotationMemory, at: float) -> Iterator[msgspec.Struct]:
 
 
 def propose(policy: RotationPolicy, observation: Observation) -> tuple[Decision, RotationPlan | None]:
-    """Return what the algorithm wants, the seed's steps 1 to 5, whatever may hold it."""
+    """Return the proposal of the algorithm, the seed's steps 1 to 5, before any hold."""
     try:
         metric = choose_metric(policy, observation.hpas)
         ready = [pod for pod in observation.pods if pod.is_ready]
@@ -210,7 +210,7 @@ def _is_supported(metric: HpaMetric) -> bool:
 
 
 def target_cores(metric: HpaMetric, ready: Sequence[PodLoad]) -> float:
-    """Return how many cores a pod uses when it is exactly as busy as the HPA wants it."""
+    """Return how many cores a pod uses at exactly the HPA's target."""
     if metric.target_type == "AverageValue":
         return metric.target_value
     requests = [pod.request_cores for pod in ready if pod.request_cores]
@@ -245,7 +245,7 @@ def _check_coverage(ready: Sequence[PodLoad], partial: str) -> None:
             pods_unknown=len(ready) - known,
             coverage=known / len(ready) if ready else 0.0,
         )
-    # Counted in whole pods: 0.9 x 10 in floats is a hair above 9.
+    # Counted in whole pods: 0.9 x 10 as a float is slightly above 9.
     if known * 100 < COVERAGE_MIN * 100 * len(ready):
         raise NoPlan(
             Code.METRICS_INCOMPLETE,

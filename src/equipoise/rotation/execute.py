@@ -1,9 +1,9 @@
-"""What may be done to a workload now, and doing it: its ledger, the guards, a wave of evictions.
+"""Executes decisions of the rotation: the ledger, the guards, and a wave of evictions.
 
-A decision is made from a snapshot, and until a pod is evicted anything may have changed: somebody paused the
-namespace, another balancer acted, a PodDisruptionBudget is used up. So the guards are asked in a fixed order,
-and each may only hold actions back. What is left is evicted one pod after the other through the fenced
-executor; the first that is not accepted ends the wave.
+A decision is made from a snapshot, and before a pod is evicted anything may have changed: the namespace was
+paused, another balancer acted, a PodDisruptionBudget was used up. So the guards are evaluated in a fixed
+order, and each can only hold actions. The remaining pods are evicted one after the other through the fenced
+executor; the first eviction that is not accepted ends the wave.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +58,7 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What a rotation reaches outside: in the operator, by a person's command, in the simulator."""
+    """The ports of a rotation: in the operator, in a command, and in the simulator."""
 
     cluster: Cluster
     metrics: Metrics
@@ -68,9 +68,9 @@ class Ports:
     actuator: Actuator
     journal: Journal
     new_id: Callable[[float], str]
-    """Names records, rounds and entries, given the time."""
+    """Returns a new identifier for a record, round or entry, from the time."""
     now: Callable[[], float]
-    """The time, to stamp intents with and to know how old a snapshot is."""
+    """Returns the time, for intents and for the age of a snapshot."""
     heartbeat: Callable[[], object] = ignore
     """Called during a long cycle so that the liveness probe passes."""
     on_step: Callable[[str], object] = ignore
@@ -78,12 +78,12 @@ class Ports:
 
 
 class LedgerState(NamedTuple):
-    """The ledger of one workload as this cycle found it, or why it is unknown."""
+    """The ledger of one workload as this cycle read it, or why it is unknown."""
 
     stored: Stored
     before: Ledger
     ledger: Ledger
-    """The same, with the outcome of every old intent that the cluster shows."""
+    """The stored ledger, with the outcomes of old intents that the cluster shows."""
     memory: Mapping[str, Any]
     error: str = ""
 
@@ -100,7 +100,7 @@ class Ledgers(NamedTuple):
     def state_of(
         self, workload: Workload, snapshot: ClusterSnapshot, cluster: Cluster, *, with_run: bool = True
     ) -> LedgerState:
-        """Return the ledger of one workload; one that cannot be read is unknown to this workload only."""
+        """Return the ledger of one workload; an unreadable one affects this workload only."""
         stored = self.stored.get(workload.ref, Stored({}))
         if self.error or not stored.version:
             return LedgerState(stored, _EMPTY, _EMPTY, {}, self.error)
@@ -115,7 +115,7 @@ class Ledgers(NamedTuple):
 def read_ledgers(
     store: Store, snapshot: ClusterSnapshot, namespace: str | None, *, is_acting: bool
 ) -> Ledgers:
-    """Return all ledgers. For a plan, ledgers whose definition is not installed are empty ones."""
+    """Return all ledgers. For a plan, missing definitions of the ledger count as empty ledgers."""
     try:
         return Ledgers(store.read_all(namespace))
     except WorldFailed as error:
@@ -126,9 +126,9 @@ def read_ledgers(
 
 
 def _settled(before: Ledger, snapshot: ClusterSnapshot, cluster: Cluster, workload: Workload) -> Ledger:
-    """Return the ledger with the outcome of every old intent that the cluster shows.
+    """Return the ledger with the outcomes of old intents that the cluster shows.
 
-    Only the server can show that an eviction did not happen: a cache may not have received the deletion yet.
+    Only the server shows that an eviction did not happen: a cache may not have received the deletion yet.
     """
     ledger = before.reconciled(_alive(snapshot.pods[workload.ref]), snapshot.at)
     if len(ledger.sent()) == len(before.sent()):
@@ -141,7 +141,7 @@ def _alive(pods: Sequence[Pod]) -> frozenset[str]:
 
 
 class Planned(NamedTuple):
-    """What was observed of one workload and decided from it, before any guard."""
+    """The observation of one workload and the decision from it, before any guard."""
 
     target: Target
     observation: Observation
@@ -161,12 +161,12 @@ class EvictionExecutor:
     def evict_wave(
         self, planned: Planned, decision: Decision, stored: Stored, outcomes: list[Outcome]
     ) -> None:
-        """Evict what the guards left of a decision; each outcome is added to `outcomes` as it comes.
+        """Evict the pods of a decision after its guards; each outcome is appended to `outcomes` at once.
 
-        Pauses are asked for again before every pod but the first, since an eviction may take long.
+        Pauses are read again before every pod but the first, since an eviction may take long.
         """
         ports, workload, at = self.ports, planned.target.workload, self.guards.snapshot.at
-        epoch = self.guards.epoch  # what was decided in one epoch is executed in no other
+        epoch = self.guards.epoch  # a decision is executed only in the epoch in which it was made
         if epoch is None or ports.leadership.epoch() != epoch:
             return
         assert decision.actions, "a wave has pods"
@@ -175,7 +175,7 @@ class EvictionExecutor:
         memory = begin_wave(decision, planned.details, planned.observation, ports.new_id(at))
         assert memory.run is not None, "a wave belongs to a rotation"
         basis: Stored | None = stored
-        sent_at = round(max(ports.now(), at), 3)  # one for all pods of a wave, which is known by it
+        sent_at = round(max(ports.now(), at), 3)  # identifies the wave in the ledger
         for action in decision.actions:
             is_paused = outcomes and held_by_pause(ports.pauses, workload.ref.namespace) is not None
             if basis is None or is_paused:
@@ -218,7 +218,7 @@ class EvictionExecutor:
         )
 
     def _recheck(self, target: Target, action: Action) -> str | None:
-        """Return why the pod may not go any more, as the API server itself shows it, past every cache."""
+        """Return why the pod must not be evicted any more, from the API server, not from a cache."""
         try:
             pods = {pod.uid: pod for pod in self.ports.cluster.pods_now(target.workload)}
         except WorldFailed as error:
@@ -253,14 +253,14 @@ class EvictionExecutor:
 
 @dataclass(slots=True)
 class Refusals:
-    """Workloads whose evictions were refused for good: not every cycle asks for them again."""
+    """The backoff of workloads whose evictions were refused permanently."""
 
     _backoff: KeyedBackoff[WorkloadRef, Reason] = field(
         default_factory=lambda: KeyedBackoff(REFUSED_FIRST_SECONDS, REFUSED_MAX_SECONDS)
     )
 
     def take(self, workload: WorkloadRef, outcomes: Sequence[Outcome], at: float) -> None:
-        """Back off after a refusal; any other outcome of a wave ends the backoff."""
+        """Back off after a permanent refusal; any other outcome of a wave ends the backoff."""
         refused = [outcome for outcome in outcomes if outcome.result in _REFUSED]
         if not refused:
             self._backoff.forget(workload)
@@ -276,19 +276,19 @@ class Refusals:
 
 @dataclass(slots=True)
 class Guards:
-    """The guards of one cycle. What one question answered holds for the whole cycle."""
+    """The guards of one cycle. Answers from outside are cached for the cycle."""
 
     ports: Ports
     budget: DisruptionBudget
     snapshot: ClusterSnapshot
     epoch: int | None
-    """In which this replica led when the snapshot was taken."""
+    """The epoch of this replica's Lease when the snapshot was taken."""
     is_acting: bool = True
-    """If not, what would be evicted counts as away, since nothing is."""
+    """Whether evictions are sent; otherwise planned evictions count as away."""
     _lags: dict[str, float | None] = field(default_factory=dict)
 
     def ask(self, planned: Planned, streaks: Mapping[str, int] | None) -> Decision:
-        """Hold what must wait. Without `streaks` it does not matter for how long a pod has been hot."""
+        """Hold actions that must wait; without `streaks`, regardless of how long a pod has been hot."""
         target, ledger, decision = planned.target, planned.ledger.ledger, planned.decision
         policy, at = target.policy, self.snapshot.at
         is_under_way = planned.details.memory.run is not None
@@ -298,7 +298,7 @@ class Guards:
             held_by_window(policy.windows, at),
             held_by_others(ledger, BALANCER, at),
         ]
-        if not is_under_way:  # the waves of one rotation follow each other as soon as each is measured
+        if not is_under_way:  # no cooldown between the waves of one rotation
             reasons.append(held_by_cooldown(ledger, BALANCER, policy.cooldown_seconds, at))
             reasons.append(held_by_hourly_budget(ledger, BALANCER, policy.rotations_per_hour_max, at))
         reasons.append(self._held_by_lag(policy.kafka_lag))
@@ -317,7 +317,7 @@ class Guards:
         return guarded
 
     def spend(self, planned: Planned, decision: Decision) -> None:
-        """Count what goes now, so that two workloads under one budget do not both have it."""
+        """Deduct the actions from the budgets, so that two workloads do not use the same budget."""
         by_uid = {pod.uid: pod for pod in self.snapshot.pods[planned.target.workload.ref]}
         going = [by_uid[action.uid] for action in decision.actions if action.uid in by_uid]
         self.budget.spend(going)
@@ -325,7 +325,7 @@ class Guards:
             self.budget.away.update(pod.uid for pod in going)
 
     def _held_by_lag(self, lag: KafkaLag) -> Reason | None:
-        """Ask each query once a cycle, and only when something would be done."""
+        """Run each query at most once per cycle, and only where there are actions."""
         if not lag.is_enabled:
             return None
         if lag.query not in self._lags:
@@ -338,7 +338,7 @@ class Guards:
 
 
 def held_by_pdbs(decision: Decision, pods: Sequence[Pod], budget: DisruptionBudget) -> Decision:
-    """Hold what no PodDisruptionBudget lets go; the order is kept, so what follows a held one waits too."""
+    """Hold actions that a PodDisruptionBudget does not allow, and all that follow them in order."""
     by_uid = {pod.uid: pod for pod in pods}
     cleared = budget.clear([by_uid[action.uid] for action in decision.actions if action.uid in by_uid])
     if not cleared.waiting:
@@ -349,9 +349,9 @@ def held_by_pdbs(decision: Decision, pods: Sequence[Pod], budget: DisruptionBudg
 
 
 def held_by_server(decision: Decision, actuator: Actuator) -> tuple[Decision, str]:
-    """Hold what the server's dry run refuses; return a note where it could not be asked.
+    """Hold actions if the server's dry run refuses the first; return a note where the dry run failed.
 
-    It does not count down, so only the first pod is asked for; for the others the budgets were counted.
+    A dry run uses up no budget, so it is sent for the first pod only; for the others budgets were counted.
     """
     if not decision.actions:
         return decision, ""

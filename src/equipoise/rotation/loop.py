@@ -1,10 +1,10 @@
 """The rotation's cycle: observe all workloads at once, decide in batches, guard and act one by one, record.
 
-A cycle never waits. What must survive it is in the API server: the ledger of each workload, and the status of
-each policy. Only for how many cycles a pod has been hot is counted here: a new leader begins to count.
+A cycle never waits. State is in the API server: the ledger of each workload, and the status of each policy.
+Only the number of cycles in which a pod has been hot is state of this process: a new leader counts from 0.
 
 `CyclePlanner` observes and decides, and changes nothing; `Rotator` guards and executes what it planned.
-`RotationLoop` drives them for the workloads of all policies, a person's command for those that it names.
+`RotationLoop` runs them for the workloads of all policies, `RotateCommand` for those that a command names.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -52,14 +52,14 @@ def _in_process(batch: Batch) -> Iterable[tuple[Batch, Decide]]:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a cycle is run, beside what each policy says."""
+    """Options of a cycle beside the policies."""
 
     disturbed_in_cluster_max: int = 10
     namespaces_protected: Collection[str] = SYSTEM_NAMESPACES
     is_debounced: bool = True
-    """Whether a pod must have been hot for some cycles before it is evicted."""
+    """Whether a pod must have been hot for several cycles before it is evicted."""
     batches: Callable[[Batch], Iterable[tuple[Batch, Decide]]] = _in_process
-    """Splits a batch into parts, and says where each is decided: in this process or in a worker."""
+    """Splits a batch into parts, each with the function that decides it: in this process or in a worker."""
 
 
 DEFAULTS = Options()
@@ -67,7 +67,7 @@ DEFAULTS = Options()
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """What one cycle observed and decided, and the guards to ask before anything is done."""
+    """The observations and decisions of one cycle, and its guards."""
 
     snapshot: ClusterSnapshot
     guards: Guards
@@ -76,13 +76,13 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class CyclePlanner:
-    """Observes and decides for many workloads at once; changes nothing."""
+    """Observes and decides for many workloads at once. Read-only."""
 
     ports: Ports
     options: Options
     isolation: Isolation
     is_acting: bool = True
-    """Whether evictions may follow: if so, what cannot be read holds them instead of being a note."""
+    """Whether evictions may follow: if so, read errors hold them; otherwise they are notes."""
 
     def plan_cycle(
         self,
@@ -91,7 +91,7 @@ class CyclePlanner:
         namespace: str | None = None,
         others: Sequence[Workload] = (),
     ) -> Cycle:
-        """Observe and decide; of the `others` only the pods that are away are counted."""
+        """Observe and decide; for the `others`, only count the pods that are away."""
         ports, options = self.ports, self.options
         epoch = ports.leadership.epoch()
         reader = SnapshotReader(
@@ -122,7 +122,7 @@ class CyclePlanner:
         ref = target.workload.ref
         if ref not in snapshot.pods:
             return next(failed for failed in self.isolation.failed if failed.subject == ref.subject)
-        # In a preview no rotation is under way: nobody would write its result.
+        # A preview leaves out the rotation under way, since its result would not be written.
         with_run = target.mode is Mode.ENFORCE or not self.is_acting
         return self.isolation.attempt(
             ref.subject,
@@ -135,7 +135,7 @@ class CyclePlanner:
     def _decided(
         self, targets: Sequence[Target], observed: Sequence[tuple[Observation, LedgerState] | FailedTurn]
     ) -> list[Planned | FailedTurn]:
-        """Decide all that was observed, in batches."""
+        """Decide for all observations, in batches."""
         batch = [
             (target.policy, each[0], each[1].memory)
             for target, each in zip(targets, observed, strict=True)
@@ -161,7 +161,7 @@ class CyclePlanner:
     def failed(
         self, target: Target, failed: FailedTurn, at: float, outcomes: Sequence[Outcome] = ()
     ) -> CycleItem:
-        """Record the error that ended a workload's part of the cycle."""
+        """Record the error that ended a workload's part of the cycle, and return its item."""
         decision = record_failure(
             failed,
             BALANCER,
@@ -176,21 +176,21 @@ class CyclePlanner:
 
 @dataclass(slots=True)
 class Rotator:
-    """Runs cycles over workloads that its driver chooses: plans, guards, evicts and records."""
+    """Runs cycles over the workloads that the caller chooses: plans, guards, evicts and records."""
 
     ports: Ports
     options: Options
     isolation: Isolation = field(default_factory=Isolation)
     _streaks: dict[WorkloadRef, dict[str, int]] = field(default_factory=dict)
-    """In how many cycles in a row a pod was hot, by UID."""
+    """Number of consecutive cycles in which each pod was hot, by UID."""
     _refusals: Refusals = field(default_factory=Refusals)
 
     def begin(self, at: float) -> None:
-        """Begin a cycle: an error is taken for one workload's own for as long as this replica leads."""
+        """Begin a cycle: errors are isolated to their workload while this replica leads."""
         self.isolation.begin(at, self.ports.leadership)
 
     def keep_streaks(self, refs: Collection[WorkloadRef]) -> None:
-        """Forget for how long pods of all other workloads have been hot."""
+        """Drop the streaks of all other workloads."""
         self._streaks = {ref: streaks for ref, streaks in self._streaks.items() if ref in refs}
 
     def run(
@@ -200,7 +200,7 @@ class Rotator:
         namespace: str | None = None,
         others: Sequence[Workload] = (),
     ) -> tuple[list[CycleItem], ClusterSnapshot]:
-        """Plan a cycle and execute it, workload by workload: the guards of each count what went before."""
+        """Plan a cycle and execute it, workload by workload; each workload's guards count earlier actions."""
         planner = CyclePlanner(self.ports, self.options, self.isolation)
         cycle = planner.plan_cycle(targets, at, namespace, others)
         items = []
@@ -220,7 +220,7 @@ class Rotator:
         return items, cycle.snapshot
 
     def _execute(self, planned: Planned, guards: Guards, outcomes: list[Outcome]) -> CycleItem:
-        """Guard one decision, act on what is left, and record it; `outcomes` is filled as evictions go."""
+        """Guard one decision, execute the remaining actions, and record it; appends to `outcomes`."""
         target, ledger, details, at = planned.target, planned.ledger, planned.details, guards.snapshot.at
         self._count_streaks(planned)
         is_real = target.mode is Mode.ENFORCE
@@ -236,13 +236,13 @@ class Rotator:
             executor = EvictionExecutor(self.ports, self.isolation, guards)
             executor.evict_wave(planned, guarded, stored, outcomes)
             self._refusals.take(target.workload.ref, outcomes, at)
-        # A result is kept with what it was measured from, also where the reason is the same as before.
+        # A result is recorded with its observation, even where the reason has not changed.
         written = record_of(planned, guarded, at, self.ports.new_id(at), outcomes)
         self.ports.journal.append(written, is_whole=is_real and details.result is not None)
         return CycleItem(target, guarded, outcomes, details, reported, at, ledger.error)
 
     def _count_streaks(self, planned: Planned) -> None:
-        """Count in how many cycles in a row each pod was hot; a workload without a hot pod has no count."""
+        """Count the consecutive cycles in which each pod was hot, for workloads with any."""
         ref, plan = planned.target.workload.ref, planned.details.plan
         before = self._streaks.pop(ref, {})
         if plan is not None and plan.hot:
@@ -252,7 +252,7 @@ class Rotator:
     def _guarded(self, planned: Planned, guards: Guards) -> Decision:
         ref, is_real = planned.target.workload.ref, planned.target.mode is Mode.ENFORCE
         if planned.ledger.error:
-            # Only of this workload nobody can say what was done before; others go on.
+            # An unreadable ledger holds this workload only.
             error = f"What was done to this workload before is unknown: {planned.ledger.error}."
             return planned.decision.hold(Reason(Code.HELD_BY_BUDGET, error))
         refused = self._refusals.held(ref, guards.snapshot.at)
@@ -264,7 +264,7 @@ class Rotator:
         return guarded
 
     def _write_memory(self, planned: Planned) -> Stored | None:
-        """Write what is to be remembered where it changed; None means that nothing may be done this time."""
+        """Write the memory where it changed; returns None where nothing may be done in this cycle."""
         state, memory = planned.ledger, planned.decision.memory
         ledger = state.ledger
         if memory != state.memory:
@@ -280,7 +280,7 @@ class Rotator:
 
 @dataclass(slots=True)
 class RotationLoop:
-    """The operator's loop: every workload that a policy is for, in every cycle."""
+    """The operator's loop: every cycle covers all workloads of all policies."""
 
     ports: Ports
     policies: Policies
@@ -323,7 +323,7 @@ class RotationLoop:
     def _is_due(self, target: Target, at: float) -> bool:
         """Return whether the policy's `syncPeriod` has passed, within half an interval, or anything is new.
 
-        A clock that was set back makes it due.
+        It is also due after the clock was set back.
         """
         last = self._last.get(target.workload.ref)
         if last is None or last.is_under_way or last.failed is not None:
@@ -342,7 +342,7 @@ class RotationLoop:
         last: Mapping[WorkloadRef, CycleItem],
         at: float,
     ) -> list[str]:
-        """Write the status of each policy whose reasons changed; return why some could not be written."""
+        """Write the status of each policy whose reasons changed; return the errors."""
         by_policy: dict[ObjectRef, list[CycleItem]] = {}
         for item in items:
             by_policy.setdefault(item.target.source, []).append(item)

@@ -1,6 +1,6 @@
-"""One snapshot of the cluster for all workloads, and what it shows of each.
+"""One snapshot of the cluster for all workloads, and the observation of each.
 
-Asking for every workload on its own would cost thousands of lists and queries. A cycle takes a few lists, one
+Reading every workload on its own would take thousands of lists and queries. A cycle takes a few lists, one
 metrics query per window and shard; `observe` joins what is about one workload.
 """
 
@@ -21,14 +21,14 @@ from equipoise.rotation.preconditions import CORES_MAX, Observation, ObservedHpa
 from equipoise.rotation.status import Target
 
 SAMPLE_AGE_MAX_SECONDS = 120.0
-"""Two scrapes a minute apart: an older sample says nothing about now."""
+"""Age of two scrapes a minute apart; older samples are not used."""
 
 FINISHED = frozenset({"Succeeded", "Failed"})
-"""Phases of pods that are over: they were replaced, and only their objects are left."""
+"""Phases of pods that have ended: only their objects are left."""
 
 
 class Sample(NamedTuple):
-    """What a container used over the window."""
+    """A container's usage over the window."""
 
     cores: float
     is_whole: bool
@@ -36,31 +36,31 @@ class Sample(NamedTuple):
 
 
 Usage = Mapping[tuple[str, str], Mapping[str, Sample]]
-"""By container, by namespace and pod; only fresh samples."""
+"""Fresh samples, by namespace and pod, then by container."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """The cluster at one moment, for all workloads of a cycle."""
+    """The cluster at one time, for all workloads of a cycle."""
 
     at: float
     pods: Mapping[WorkloadRef, Sequence[Pod]]
     hpas: Mapping[WorkloadRef, Sequence[Hpa]]
     pdbs: Sequence[Pdb]
     usage: Mapping[float, Usage]
-    """By metrics window."""
+    """Usage by metrics window."""
     pauses: Mapping[WorkloadRef, str]
-    """By workload, who paused its autoscaler, and how."""
+    """Who paused the autoscaler of a workload, and how."""
     warnings: Sequence[str]
     failures: Sequence[str]
-    """What could not be observed at all."""
+    """Errors of what could not be observed at all."""
     away: Collection[str]
-    """The UIDs of all pods that are away, whoever caused it."""
+    """The UIDs of all pods that are away, for any cause."""
     namespaces_protected: Collection[str] = SYSTEM_NAMESPACES
     partial: Mapping[float, str] = field(default_factory=dict)
-    """By metrics window, why the usage is incomplete or missing: nothing is decided from a part."""
+    """Why the usage is incomplete or missing, by metrics window; nothing is decided from partial usage."""
     notes: set[str] = field(default_factory=set)
-    """Warnings that are added during the cycle, each reported once, however many workloads it is about."""
+    """Warnings of the cycle, each reported once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class SnapshotReader:
             self.heartbeat()
             read = self._usage(names, at, window)
             if isinstance(read, FailedTurn):
-                # Unknown, not zero: every decision of this window says that its metrics are incomplete.
+                # Unknown, not zero: every decision of this window has incomplete metrics.
                 usage[window], partial[window] = {}, read.error
                 failures.append(f"the usage over {window:g} s is unknown: {read.error}")
                 continue
@@ -132,11 +132,11 @@ class SnapshotReader:
             return answer, fresh_usage(answer, at)
         except WorldFailed as error:
             return FailedTurn("", str(error))
-        except Exception as error:  # noqa: BLE001 - it costs this window, not the others
+        except Exception as error:  # noqa: BLE001 - an error affects this window only
             return self.isolation.take(f"usage over {window:g} s", error)
 
     def _autoscaler_pauses(self, namespace: str | None) -> tuple[Mapping[WorkloadRef, str], set[str]]:
-        """Return whose autoscaler is paused; for a plan, not knowing is a note, otherwise it raises."""
+        """Return the pauses of autoscalers; an error is a note for a plan, and raised otherwise."""
         try:
             return self.cluster.autoscaler_pauses(namespace), set()
         except WorldFailed as error:
@@ -148,7 +148,7 @@ class SnapshotReader:
 def _away(
     workloads: Sequence[Workload], pods: Mapping[WorkloadRef, Sequence[Pod]], listed: Sequence[Pod]
 ) -> set[str]:
-    """Return the UIDs of pods that are away; where a workload's pods are unknown, all that may be its own."""
+    """Return the UIDs of pods that are away; for a workload with unknown pods, all that may be its own."""
     away = {pod.uid for group in pods.values() for pod in group if is_away(pod)}
     unsure = {each.ref.namespace for each in workloads if each.ref not in pods}
     return away | {pod.uid for pod in listed if pod.namespace in unsure and is_away(pod)}
@@ -162,7 +162,7 @@ def is_away(pod: Pod) -> bool:
 
 
 def away_now(pods: Iterable[Pod], replicas: int) -> int:
-    """Count the pods that a workload lacks: a terminating pod and its replacement count as one."""
+    """Return how many pods a workload lacks: a terminating pod and its replacement count as one."""
     present = [pod for pod in pods if pod.phase not in FINISHED]
     staying = [pod for pod in present if pod.deletion_at is None and not pod.is_disruption_target]
     lacking = max(0, replicas - len(staying)) + sum(not pod.is_ready for pod in staying)
@@ -170,7 +170,7 @@ def away_now(pods: Iterable[Pod], replicas: int) -> int:
 
 
 def hpas_by_workload(hpas: Iterable[Hpa]) -> Mapping[WorkloadRef, Sequence[Hpa]]:
-    """Index the HPAs by what their `scaleTargetRef` names."""
+    """Return the HPAs by the target of their `scaleTargetRef`."""
     found: dict[WorkloadRef, list[Hpa]] = defaultdict(list)
     for hpa in hpas:
         found[hpa.target.canonical].append(hpa)
@@ -191,7 +191,7 @@ def pods_by_workload(
     alike: dict[tuple[str, Labels], list[Pod]] = defaultdict(list)
     for pod in pods:
         alike[pod.namespace, pod.labels].append(pod)
-    # Found by its rarest label, a workload costs what its own pods cost, however many others there are.
+    # An index by the rarest label makes the cost independent of other workloads' pods.
     by_label: dict[tuple[str, str, str], list[Labels]] = defaultdict(list)
     for namespace, labels in alike:
         for key, value in labels:
@@ -232,7 +232,7 @@ def _label_sets(
 
 
 def fresh_usage(usage: CpuUsage, at: float) -> Usage:
-    """Return the samples by pod and container, without old and implausible ones."""
+    """Return the fresh and plausible samples by pod and container."""
     found: dict[tuple[str, str], dict[str, Sample]] = {}
     is_fresh = ((usage.sampled_at >= at - SAMPLE_AGE_MAX_SECONDS) & (usage.cores <= CORES_MAX)).tolist()
     covered = usage.is_covered
@@ -246,7 +246,7 @@ def fresh_usage(usage: CpuUsage, at: float) -> Usage:
 
 
 def observe(policy: RotationPolicy, workload: Workload, snapshot: ClusterSnapshot) -> Observation:
-    """Return what the snapshot shows of one workload."""
+    """Return the observation of one workload from a snapshot."""
     ref, at = workload.ref, snapshot.at
     hpas = tuple(_hpa(hpa, at) for hpa in snapshot.hpas.get(ref, ()))
     try:
@@ -323,8 +323,8 @@ def _load(policy: RotationPolicy, pod: Pod, usage: Usage, container: str, at: fl
 def _cores(pod: Pod, samples: Mapping[str, Sample] | None, container: str, began: float) -> float | None:
     """Return the sum of the pod's containers, or the usage of the one; unknown if a container has no sample.
 
-    Samples of only a part of the window would look too low, so they count as none. A pod younger than the
-    window has no others, and is no candidate yet.
+    Samples that cover only a part of the window are too low, and do not count. A pod younger than the window
+    has no others, and is no candidate yet.
     """
     if samples is None:
         return None

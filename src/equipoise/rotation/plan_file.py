@@ -81,7 +81,7 @@ class PlanFile(_Part):
 def read_plan_file(
     document: object, source: str, below: Mapping[str, Any], above: Mapping[str, Any]
 ) -> tuple[RotationPolicy, Observation]:
-    """Turn the parsed file into a policy and an observation.
+    """Return the policy and the observation of a parsed file.
 
     The file's policy wins over the settings `below` it (the environment), and gives way to those `above`
     (the command line).
@@ -101,7 +101,7 @@ def read_plan_file(
 
 
 def _without_nulls(value: object) -> object:
-    """Take a null for a key that is not there, as Kubernetes does."""
+    """Return the document without null values: null counts as absent, as in Kubernetes."""
     if isinstance(value, Mapping):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -119,7 +119,7 @@ class RotationPolicy(SchemaPart):
 
     @property
     def candidate_age_min_seconds(self) -> float:
-        """The age from which a pod's usage says something about the pod."""
+        """The age from which a pod's usage is representative."""
         if self.pod_age_min_seconds is not None:
             return self.pod_age_min_seconds
         return max(self.metrics_window_seconds + WARM_UP_SECONDS, AGE_MIN_SECONDS)
@@ -226,11 +226,11 @@ ENVIRONMENT = {
     "KAFKA_LAG_THRESHOLD": ("kafkaLag", "threshold"),
     "KAFKA_LAG_QUERY": ("kafkaLag", "query"),
 }
-"""The variables of the earlier rebalancer, and the setting that each one gives."""
+"""The environment variables of the earlier rebalancer, with the setting of each."""
 
 
 @lru_cache(maxsize=256)
 def policy_json(policy: RotationPolicy) -> dict[str, Any]:
     """Return a policy as its records have it; one policy decides for many workloads, again and again."""
-    # Not pydantic's own JSON: it would print spans of time as text, to the millisecond.
+    # Not pydantic's own JSON, which prints durations as text, to the millisecond.
     return as_json(policy.model_dump(by_alias=True))

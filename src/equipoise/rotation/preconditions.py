@@ -1,4 +1,4 @@
-"""What is observed of one workload, and which of that holds its rotation although a pod is hot. Pure.
+"""The observation of one workload, and the conditions under which its rotation is held. Pure.
 
 Evicting pods of a workload that is being rolled out or scaled disturbs what is under way, and leaves nothing
 to compare afterwards. Each `held_by_*` returns the reason to wait, or None.
@@ -14,15 +14,15 @@ from equipoise.engine.disruption import held_by_kind
 from equipoise.rotation.policy import RotationPolicy
 
 CORES_MAX = 1e12
-"""More is a mistake, and its sums would leave the floats."""
+"""Largest plausible usage; sums of larger values would overflow."""
 
 
 class PodLoad(msgspec.Struct, frozen=True, gc=False):
-    """One pod: what it uses, what it requests, and whether it can be judged."""
+    """One pod: its usage, its requests, and whether the two can be compared."""
 
     name: str
     cpu_cores: float | None
-    """None: no fresh sample, or none of a part of the window. Missing is never zero."""
+    """None means no fresh sample, or not over the whole window. Missing is never zero."""
     request_cores: float | None
     is_ready: bool = True
     """Ready, running and not terminating."""
@@ -33,7 +33,7 @@ class PodLoad(msgspec.Struct, frozen=True, gc=False):
     node: str = ""
     uid: str = ""
     ready_seconds: float | None = None
-    """For how long it has been ready; None counts as long enough."""
+    """Seconds since it became ready; None counts as long enough."""
     protection: str = ""
     """Why it is never evicted; empty if it may be."""
     is_leaving: bool = False
@@ -52,15 +52,15 @@ class ObservedHpa(msgspec.Struct, frozen=True):
     replicas_current: int | None = None
     replicas_desired: int | None = None
     scaled_seconds: float | None = None
-    """How long ago it last scaled."""
+    """Seconds since it last scaled."""
     tolerance_up: float = TOLERANCE
     tolerance_down: float = TOLERANCE
 
     @property
     def is_scaling(self) -> bool:
-        """Whether it wants another number of replicas than there is.
+        """Whether its desired number of replicas differs from the current one.
 
-        One that never read its metrics desires 0, which is nothing.
+        An HPA that has not read its metrics yet desires 0, which does not count.
         """
         return bool(self.replicas_desired) and self.replicas_desired != (self.replicas_current or 0)
 
@@ -80,11 +80,11 @@ class ObservedWorkload(msgspec.Struct, frozen=True):
     autoscaler_pause: str = ""
     """Who paused its autoscaler, and how."""
     is_protected: bool = False
-    """Whether its namespace is one where nothing is ever evicted."""
+    """Whether its namespace is protected from all evictions."""
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """One workload at one moment."""
+    """One workload at one time."""
 
     subject: str
     at: float
@@ -92,9 +92,9 @@ class Observation(msgspec.Struct, frozen=True):
     pods: tuple[PodLoad, ...]
     namespace: str = ""
     workload: ObservedWorkload | None = None
-    """None: from a file, where only the algorithm decides."""
+    """None for a file, where only the algorithm decides."""
     metrics_partial: str = ""
-    """Why the source of the usage did not answer in full, in its words."""
+    """Why the metrics source's answer was partial, in its words."""
 
     def scaling_hpa(self, policy: RotationPolicy) -> ObservedHpa | None:
         """Return the HPA that scales the workload, where there is exactly one."""
@@ -103,7 +103,7 @@ class Observation(msgspec.Struct, frozen=True):
 
 
 class RotationPlan(msgspec.Struct, frozen=True):
-    """What the algorithm computed for one workload; its fields are the numbers of the decision, in order."""
+    """The proposal of the algorithm for one workload; its fields are the decision's numbers, in order."""
 
     target_cores: float
     threshold_cores: float
@@ -119,7 +119,7 @@ class RotationPlan(msgspec.Struct, frozen=True):
 
 
 def held_by_opt_out(policy: RotationPolicy, observation: Observation) -> Reason | None:
-    """Hold where nothing is ever evicted, and where somebody opted the workload out."""
+    """Hold in a protected namespace, and where the workload is opted out."""
     workload = observation.workload
     if workload is None:
         return None
@@ -131,7 +131,7 @@ def held_by_opt_out(policy: RotationPolicy, observation: Observation) -> Reason 
 
 
 def held_by_autoscaler_pause(observation: Observation) -> Reason | None:
-    """Hold while the autoscaler is paused: somebody is at work on this workload."""
+    """Hold while the autoscaler is paused, since a person may be working on the workload."""
     if observation.workload is None or not observation.workload.autoscaler_pause:
         return None
     return Reason(Code.HELD_BY_PAUSE, f"Its autoscaler is paused: {observation.workload.autoscaler_pause}.")
@@ -193,7 +193,7 @@ def held_by_scaling(policy: RotationPolicy, observation: Observation, target: fl
         numbers = {"replicas_wanted": workload.replicas_wanted, "replicas_max": hpa.replicas_max}
         return Reason(Code.HELD_BY_SCALING, sentence, numbers)
     if hpa.scaled_seconds is not None and hpa.scaled_seconds < window:
-        ago = max(0.0, hpa.scaled_seconds)  # another machine's clock may be a little ahead of ours
+        ago = max(0.0, hpa.scaled_seconds)  # tolerates clocks of other machines that are slightly ahead
         usage = f"usage over {window:g} s still mixes before and after"
         sentence = f"HPA {hpa.name} scaled {ago:.0f} s ago, and {usage}."
         return Reason(Code.HELD_BY_SCALING, sentence, {"scaled_seconds": hpa.scaled_seconds})

@@ -1,4 +1,4 @@
-"""How far a rotation has come: its states, the transitions between them, and what is remembered of it. Pure.
+"""The progress of a rotation: its states, the transitions between them, and its memory. Pure.
 
 A rotation takes many cycles, and each may run in another process: after a crash, with a new leader, hours
 later. So no process keeps its state. What cannot be observed again (`RotationMemory`) is in the workload's
@@ -32,13 +32,13 @@ from equipoise.rotation.preconditions import (
 
 BALANCER = "rotation"
 Moment = Annotated[float, msgspec.Meta(ge=0, le=2.5e11)]
-"""Unix seconds that a calendar can print; a ledger with others was not written by us."""
+"""Unix seconds that a calendar can print; others are invalid in a ledger."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 
 REPLACEMENT_MAX_SECONDS = 1800.0
-"""How long a wave may take to be replaced and measured; two metrics windows where those are longer."""
+"""Time limit for the replacement and measurement of a wave; two metrics windows where that is longer."""
 IDLE_MAX_SECONDS = 3600.0
-"""How long a rotation may wait for a wave and still be comparable; four windows where those are longer."""
+"""Time limit between two waves of a rotation; four metrics windows where that is longer."""
 FAILURES_MAX = 3
 BACKOFF_FIRST_SECONDS = 3600.0
 BACKOFF_MAX_SECONDS = 86_400.0
@@ -48,15 +48,15 @@ class Ending(StrEnum):
     """How a rotation ended."""
 
     NOTHING_LEFT = "NothingLeft"
-    """No pod that may go is hot any more, or none that is worth it."""
+    """No candidate is hot any more, or rotating it would not improve enough."""
     USED_UP = "UsedUp"
-    """As many pods went as were planned, and some are hot still."""
+    """All planned pods were evicted, and some pods are still hot."""
     INTERRUPTED = "Interrupted"
     """A rollout or the autoscaler changed the workload meanwhile, so before and after cannot be compared."""
     LEFT_OPEN = "LeftOpen"
     """No wave followed for so long that before and after cannot be compared."""
     TIMED_OUT = "TimedOut"
-    """The workload did not become whole, or could not be measured."""
+    """The replacements did not become ready, or could not be measured, within the time limit."""
 
 
 MEASURED_ENDINGS = frozenset({Ending.NOTHING_LEFT, Ending.USED_UP})
@@ -72,10 +72,10 @@ class RotationRun(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel
     """When the last pod was evicted, or may have been."""
     waves: Count
     planned: Count
-    """How many pods the plan had when the rotation began: it never takes more."""
+    """Number of pods in the plan when the rotation began; it evicts no more."""
     predicted_percent: float
     hottest_cores: Annotated[float, msgspec.Meta(ge=1e-9)]
-    """The hottest pod when the rotation began."""
+    """Usage of the hottest pod when the rotation began."""
     evicted: Count = 0
     unknown: Count = 0
     """The fewest ready pods without usage over the window in any cycle so far."""
@@ -95,7 +95,7 @@ class RotationResult(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
 
 
 class RotationMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """All that one cycle leaves for the next."""
+    """The memory of a rotation from one cycle to the next."""
 
     run: RotationRun | None = msgspec.field(default=None, name="course")
     last: RotationResult | None = None
@@ -114,9 +114,9 @@ class RotationMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
 
 
 def load_memory(ledger: Ledger, *, with_run: bool = True) -> dict[str, Any]:
-    """Return what the ledger remembers of rotation, with the run brought up to date from the entries.
+    """Return the rotation's memory from the ledger, with the run updated from the ledger's entries.
 
-    A run none of whose pods went is none: its only pod was refused. `with_run=False` leaves any run out.
+    A run without evicted pods is dropped: its only eviction was refused. `with_run=False` leaves any run out.
     """
     data = ledger.memory.get(BALANCER, {})
     try:
@@ -126,7 +126,7 @@ def load_memory(ledger: Ledger, *, with_run: bool = True) -> dict[str, Any]:
     if memory.run is None:
         return dict(data)
     run, entries = memory.run, ledger.entries
-    # A wave that was refused as a whole does not count, though its intent was written.
+    # A wave whose evictions were all refused does not count, although its intent was written.
     gone = [each.at for each in entries if each.round == run.round and each.state is not EntryState.FAILED]
     if gone and with_run:
         evicted, waves = max(run.evicted, len(gone)), len(set(gone))
@@ -136,18 +136,18 @@ def load_memory(ledger: Ledger, *, with_run: bool = True) -> dict[str, Any]:
 
 
 class State(StrEnum):
-    """Where the rotation of one workload stands."""
+    """The states of a workload's rotation."""
 
     IDLE = "Idle"
     """No rotation is under way."""
     REPLACING = "Replacing"
-    """A wave was evicted, and the workload is not seen to be whole yet."""
+    """A wave was evicted, and not all replacements are ready yet."""
     MEASURING = "Measuring"
-    """The workload is whole, and its usage since the wave is not known over a whole window yet."""
+    """All pods are ready, and the usage since the wave does not cover a whole window yet."""
     MEASURED = "Measured"
     """The usage since the wave is known, and decides how the rotation goes on."""
     DUE = "Due"
-    """The next wave may go, as far as the guards let it."""
+    """The next wave may be sent, as far as the guards allow."""
     ENDED = "Ended"
     """The rotation is over, and its result counts for or against the next."""
     FUTILE = "Futile"
@@ -156,7 +156,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a transition depends on."""
+    """The inputs of the transitions' conditions."""
 
     policy: RotationPolicy
     observation: Observation
@@ -254,10 +254,10 @@ _STEPS = {state: tuple(step for step in TRANSITIONS if step.source is state) for
 
 
 class RotationDetails(msgspec.Struct, frozen=True):
-    """What a decision follows from, for the code that goes on from it."""
+    """The typed details of a rotation's decision."""
 
     plan: RotationPlan | None = None
-    """What the algorithm computed; None where it could not be applied, such as without metrics."""
+    """The proposal; None where the algorithm could not be applied, such as without metrics."""
     state: State = State.IDLE
     memory: RotationMemory = RotationMemory()
     hold: Reason | None = None
@@ -273,7 +273,7 @@ class RotationDetails(msgspec.Struct, frozen=True):
 
 
 def walk(now: Situation) -> Iterator[tuple[Transition, Situation]]:
-    """Yield the transitions of this cycle from what is remembered, each with the situation after it."""
+    """Yield the transitions of this cycle, beginning with the remembered state, each with its situation."""
     state = now.state
     taken: list[Transition] = []
     while (step := next((each for each in _STEPS[state] if each.is_met(now)), None)) is not None:
@@ -284,7 +284,7 @@ def walk(now: Situation) -> Iterator[tuple[Transition, Situation]]:
 
 
 def advance(now: Situation) -> RotationDetails:
-    """Return where the rotation stands after all transitions of this cycle."""
+    """Return the situation after all transitions of this cycle."""
     state = now.state
     for step, after in walk(now):
         state, now = step.target, after
@@ -297,9 +297,9 @@ def advance(now: Situation) -> RotationDetails:
 
 
 def _entered(step: Transition, now: Situation) -> Situation:
-    """Return the situation after a step: what is remembered changes when pods become known or it ends."""
+    """Return the situation after a step: the memory changes when unknown pods get samples, or at the end."""
     if step.target is State.MEASURING:
-        # A pod that became known is no excuse for another that is unknown.
+        # The fewest so far: a pod that has samples now does not make up for another without.
         unknown = min(now.run.unknown, count_unknown(now.observation.pods))
         run = msgspec.structs.replace(now.run, unknown=unknown)
         return replace(now, memory=msgspec.structs.replace(now.memory, run=run))
@@ -310,7 +310,7 @@ def _entered(step: Transition, now: Situation) -> Situation:
 
 
 def _hold_while_measuring(now: Situation) -> Reason | None:
-    """Hold until a window after the last pod became ready, and while the hottest may be among the unknown."""
+    """Hold for a window after the last pod became ready, and while an unknown pod may be the hottest."""
     run, observation = now.run, now.observation
     since = [pod.ready_seconds for pod in observation.pods if pod.ready_seconds is not None]
     left = now.policy.metrics_window_seconds - min([now.seconds_since_wave, *since])
@@ -343,7 +343,7 @@ def _result(ending: Ending, run: RotationRun, observation: Observation) -> Rotat
 
 
 def _count_result(policy: RotationPolicy, memory: RotationMemory, result: RotationResult) -> RotationMemory:
-    """Count rotations in a row that did not help, and back off; what was not measured changes no count."""
+    """Count consecutive rotations without improvement, and back off; unmeasured ones do not count."""
     failures, until = memory.failures, memory.futile_until
     if result.realised_percent is not None:
         has_helped = result.realised_percent >= policy.improvement_percent_min
@@ -365,7 +365,7 @@ _ENDINGS = {
 
 
 def describe(result: RotationResult) -> str:
-    """Return how a rotation ended in one sentence, predicted and realised improvement side by side."""
+    """Return one sentence about a rotation's end, with predicted and realised improvement."""
     pods, waves = _count(result.evicted, "pod"), _count(result.waves, "wave")
     head = f"The rotation of {pods} in {waves} is over, since {_ENDINGS[result.ending]}"
     if result.realised_percent is None:

@@ -1,7 +1,7 @@
-"""Which workloads a policy is for, what a cycle did about each, and the policy's status made from that.
+"""The workloads of each policy, the result of a cycle for each, and the policy's status.
 
-A policy acts in its own namespace only. Every write of its status wakes all who watch the object, so it is
-written when a reason changes.
+A policy applies to its own namespace only. Every write of a status triggers all watches of the object, so it
+is written only when a reason changes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ MAYBE_GONE = frozenset({"Accepted", "Unknown"})
 
 
 class Target(msgspec.Struct, frozen=True):
-    """One workload, and the policy that it is rotated by."""
+    """One workload and its policy."""
 
     source: ObjectRef
     policy: RotationPolicy
@@ -38,9 +38,9 @@ class Target(msgspec.Struct, frozen=True):
 def assign(
     policies: Iterable[PolicyObject], workloads: Sequence[Workload], isolation: Isolation | None = None
 ) -> tuple[list[Target], Mapping[ObjectRef, RejectedPolicy]]:
-    """Return each workload with its one policy, and the policies that are not followed, or not in full.
+    """Return each workload with its policy, and the policies that are rejected, wholly or in part.
 
-    Two policies for the same workload would fight: the first by name has it.
+    Of two policies for the same workload, the first by name takes precedence.
     """
     isolation = isolation or Isolation()
     by_namespace: dict[str, list[Workload]] = {}
@@ -61,7 +61,7 @@ def assign(
 
 
 def _targets(policy: PolicyObject, nearby: Iterable[Workload]) -> list[Target] | RejectedPolicy:
-    """Return the workloads of its namespace that a policy is for, or why it is not followed."""
+    """Return the workloads of a policy in its namespace, or why the policy is rejected."""
     spec = parse_policy(policy, RotationPolicySpec.model_validate)
     if isinstance(spec, RejectedPolicy):
         return spec
@@ -93,16 +93,16 @@ def _is_target(spec: RotationPolicySpec, workload: Workload) -> bool:
 
 
 class CycleItem(NamedTuple):
-    """What a cycle decided and did about one workload."""
+    """The decision and outcomes of a cycle for one workload."""
 
     target: Target
     decision: Decision
     outcomes: Sequence[Outcome]
     details: RotationDetails = RotationDetails()
     reported: Reason | None = None
-    """The reason of the event that the workload has already: how its rotation ended."""
+    """The reason of the event that was recorded in this cycle already: how the rotation ended."""
     at: float = 0.0
-    """When it was observed."""
+    """When the workload was observed."""
     ledger_error: str = ""
     """Why its ledger could not be read; empty if it could."""
     failed: FailedTurn | None = None
@@ -117,7 +117,7 @@ class CycleItem(NamedTuple):
 def next_status(
     policy: PolicyObject, items: Sequence[CycleItem], rejected: RejectedPolicy | None, at: float
 ) -> dict[str, Any] | None:
-    """Return the new status, or None when the present one still holds."""
+    """Return the new status, or None where the current one is up to date."""
     now = timestamp(at)
     old = policy.status
     ready = _ready(policy, rejected)
@@ -177,7 +177,7 @@ def _reason(decision: Decision) -> dict[str, Any]:
 
 
 def _by_interest(decision: Decision) -> tuple[bool, bool, bool, str]:
-    """Sort first what a person would ask about first: a decision that acts, then one that is held."""
+    """Return a sort key: decisions with actions first, then those that are held."""
     is_idle = decision.reason.code is Code.NO_HOT_PODS
     return not decision.actions, not decision.held, is_idle, decision.subject
 
@@ -190,12 +190,12 @@ def report_changes(
 ) -> None:
     """Record an event on each workload whose reason changed; the first reason is no change.
 
-    Before is what the status shows, which a new leader has too; it is of the first of many workloads only.
+    The previous reasons are from the status, which a new leader has, too; it lists the first workloads only.
     """
     shown = {entry.get("subject"): entry.get("reason") for entry in policy.status.get("decisions", ())}
     for item in items:
         reason, code, ref = item.decision.reason, item.decision.reason.code.value, item.target.workload.ref
-        is_error = item.failed is not None  # which is a change the first time, too
+        is_error = item.failed is not None  # an error counts as a change the first time, too
         first = "" if is_error else code
         before = last[ref].decision.reason.code.value if ref in last else first
         is_new = not item.outcomes and reason != item.reported
