@@ -19,7 +19,7 @@ from equipoise.adapters.prometheus.metrics import PrometheusMetrics
 from equipoise.adapters.prometheus.settings import QueryLimits
 from equipoise.core.errors import WorldFailed
 from equipoise.runtime.logs import make_log
-from equipoise.runtime.metrics_source import GONE_SECONDS, ChosenPrometheus, PrometheusOptions
+from equipoise.runtime.metrics_source import MISSING_SECONDS, ChosenPrometheus, PrometheusOptions
 from equipoise.runtime.settings import Logs
 from tests.e2e.conftest import new_namespace
 from tests.support.cli.running import equipoise_anew as equipoise
@@ -214,7 +214,7 @@ def test_a_tenants_prometheus_is_never_asked_and_only_hinted_at(
         done = _plan(namespace, kubeconfig, "--metrics-from", "prometheus")
         assert done.stderr.startswith(f"error: no Prometheus in namespace {namespace}; {hint}")
         assert "thanos-query" in chosen.metrics().client.address  # its Service may come back
-        now[0] += GONE_SECONDS + 1
+        now[0] += MISSING_SECONDS + 1
         with pytest.raises(NotFound, match=re.escape(hint)):
             chosen.metrics()
         assert "thanos-query:web has gone from the cluster" in said.getvalue()

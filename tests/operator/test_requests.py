@@ -93,15 +93,15 @@ def test_clients_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_message_is_logged_again_after_a_minute_with_a_count() -> None:
     """And other messages, or the same with another exception, are not held back by it."""
-    from equipoise.runtime.http import QUIET_SECONDS, Seldom
+    from equipoise.runtime.http import QUIET_SECONDS, RateLimitFilter
 
     now = [0.0]
-    seldom = Seldom(lambda: now[0])
+    rate_limit = RateLimitFilter(lambda: now[0])
 
     def logged(text: str, error: Exception | None = None) -> str | None:
         info: Any = None if error is None else (type(error), error, None)
         record = logging.LogRecord("asyncio", logging.ERROR, "", 0, text, (), info)
-        return record.getMessage() if seldom.filter(record) else None
+        return record.getMessage() if rate_limit.filter(record) else None
 
     assert logged("out of descriptors\nsocket 1") == "out of descriptors\nsocket 1"
     assert [logged(f"out of descriptors\nsocket {number}") for number in range(7)] == [None] * 7

@@ -12,7 +12,7 @@ from equipoise.adapters.prometheus.errors import NotFound, Undecided
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.ports import CpuUsage
 from equipoise.runtime.metrics_source import (
-    GONE_SECONDS,
+    MISSING_SECONDS,
     SEARCH_SECONDS,
     ChosenPrometheus,
     DiscoveredMetrics,
@@ -139,18 +139,18 @@ def test_a_chosen_prometheus_that_is_gone_is_looked_for_again_and_told() -> None
         first = chosen.metrics()
         gone = services.pop(0)
         assert chosen.metrics() is first
-        now[0] += GONE_SECONDS - 1
+        now[0] += MISSING_SECONDS - 1
         assert chosen.metrics() is first
         services.insert(0, gone)
         assert chosen.metrics() is first  # it is back, and the minute begins anew
         del services[0]
-        now[0] += GONE_SECONDS + 1
+        now[0] += MISSING_SECONDS + 1
         assert chosen.metrics() is first
-        now[0] += GONE_SECONDS + 1
+        now[0] += MISSING_SECONDS + 1
         assert "thanos-query" in chosen.metrics().client.address
         services.clear()
         assert "thanos-query" in chosen.metrics().client.address
-        now[0] += GONE_SECONDS + 1
+        now[0] += MISSING_SECONDS + 1
         with pytest.raises(NotFound, match="no Prometheus in namespace monitoring"):
             chosen.metrics()
     assert [line["message"].partition(": ")[0] for line in lines()] == [

@@ -1,10 +1,10 @@
-"""The connections of an HTTP server: how many may be open, what each waits for, and for how long.
+"""Limits the connections of an HTTP server: how many may be open, in which phase each is, and for how long.
 
 A connection costs a client nothing and the server a file descriptor. uvicorn has no deadline for the head of
-a request, and asyncio accepts whatever comes until there are no descriptors left; then neither a probe nor
-the process itself gets one. Here each connection is in a phase. One that waits for its client has a deadline,
-and when all places are taken, the one that has waited longest is closed for a new one, so that a probe always
-gets in. Requests that wait for the server, and websockets, never take all places.
+a request, and asyncio accepts connections until there are no descriptors left; then neither a probe nor the
+process itself gets one. So each connection is in a phase. One that waits for its client has a deadline, and
+at the limit the one that has waited longest is closed for a new one, so that a probe always gets a
+connection. Requests that wait for the server, and websockets, never use all connections.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 CONNECTIONS_MAX = 512
-"""How many connections may be open; never more than half of the descriptors that the process may have."""
+"""The maximum number of open connections; at most half of the process's file descriptors."""
 CONNECTIONS_MIN = 8
 HEAD_BYTES_MAX = 16 * 1024
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
-"""How much of large answers may wait for slow clients, all together."""
+"""The maximum total size of responses that wait for slow clients."""
 LINE_SECONDS = 60.0
-"""How often the log may say that connections were closed or requests refused."""
+"""The minimum interval between two log lines about closed connections or rejected requests."""
 PROBES = frozenset({"/healthz", "/readyz"})
-"""Pages that are answered however much is under way."""
+"""Paths that are served whatever the load."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -55,17 +55,17 @@ class Phase(Enum):
     SERVER = auto()
     """For the server to answer."""
     WEBSOCKET = auto()
-    """For whatever either side says next; uvicorn ends it when the client answers no ping."""
+    """For the next message of either side; uvicorn closes it if the client answers no ping."""
 
 
 SECONDS_MAX = {Phase.HEAD: 5.0, Phase.IDLE: 5.0, Phase.BODY: 10.0, Phase.SERVER: 120.0}
-"""How long a phase may last. `pools serve` itself refuses a body after 5 s and answers within 8 s."""
+"""The deadline of each phase. `pools serve` itself rejects a body after 5 s and answers within 8 s."""
 ANSWER_SECONDS = 30.0
-"""How long a client may read nothing of an answer. The kernel shows progress in steps of up to 1 MB."""
+"""The deadline for a client that reads nothing of a response. The kernel reports progress per 1 MB."""
 
 
 def connections_max() -> int:
-    """Return how many connections may be open: the rest of the descriptors is for the process itself."""
+    """Return the maximum number of connections; the other descriptors are for the process itself."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return CONNECTIONS_MAX
@@ -73,21 +73,21 @@ def connections_max() -> int:
 
 
 def requests_max() -> int:
-    """Return how many requests `pools serve` asks its tiers at once, at most: half of the connections."""
+    """Return the maximum number of concurrent requests of `pools serve`: half of the connections."""
     return connections_max() // 2
 
 
 class Transport(Protocol):
-    """What has to be known of the way to a client: asyncio's transport, or a socket that is not one yet."""
+    """What is used of a connection to a client: asyncio's transport, or a socket that has none yet."""
 
     def abort(self) -> None: ...
 
     def is_closing(self) -> bool:
-        """Return whether nothing more is read from it."""
+        """Return whether reading from it has stopped."""
         ...
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes wait for the client."""
+        """Return the number of bytes that the client has not read yet."""
         ...
 
 
@@ -102,12 +102,12 @@ class Connection:
         self.since = now
         """When the phase began."""
         self.unsent = 0
-        """How many bytes waited for the client at the last sweep."""
+        """The number of bytes that the client had not read at the last sweep."""
         self.progressed_at = now
 
 
 class Connections(ServerState):
-    """All open connections of one server. It is the state that uvicorn shares with each of its protocols."""
+    """All open connections of one server, and the state that uvicorn shares with its protocols."""
 
     def __init__(self, limit: int, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Connections(ServerState):
         self.now = now
         self._open: dict[Transport, Connection] = {}
         self._waiting: dict[Connection, None] = {}
-        """Those that wait for their client, the longest first."""
+        """The connections that wait for their client, longest first."""
         self._in_phase: Counter[Phase] = Counter()
         self._events: Counter[str] = Counter()
         self._line_at = -LINE_SECONDS
@@ -125,7 +125,7 @@ class Connections(ServerState):
         return len(self._open)
 
     def opened(self, transport: Transport) -> Connection:
-        """Count a new connection, which has to send the head of a request."""
+        """Register a new connection in the HEAD phase; abort it if the server is stopping."""
         if self._is_stopping:
             transport.abort()
         assert transport not in self._open, "a connection is counted twice"
@@ -135,15 +135,15 @@ class Connections(ServerState):
         return made
 
     def closed(self, transport: Transport) -> None:
-        """Forget a connection; it may have been forgotten already."""
-        gone = self._open.pop(transport, None)
-        if gone is not None:
-            self._in_phase[gone.phase] -= 1
-            assert self._in_phase[gone.phase] >= 0, f"more left {gone.phase.name} than entered"
-            self._waiting.pop(gone, None)
+        """Remove a connection; does nothing if it was removed already."""
+        removed = self._open.pop(transport, None)
+        if removed is not None:
+            self._in_phase[removed.phase] -= 1
+            assert self._in_phase[removed.phase] >= 0, f"more left {removed.phase.name} than entered"
+            self._waiting.pop(removed, None)
 
     def enter(self, connection: Connection, phase: Phase) -> None:
-        """Begin a phase, unless the connection is in it already or closed."""
+        """Move a connection to a phase; does nothing if it is in it already or closed."""
         if connection.phase is phase or connection.transport not in self._open:
             return
         self._in_phase[connection.phase] -= 1
@@ -155,10 +155,10 @@ class Connections(ServerState):
             self._waiting[connection] = None
 
     def make_room(self) -> bool:
-        """Close the connection that has waited longest for its client; return whether there was one.
+        """Close the connection that has waited longest for its client; return False if none waits.
 
-        Not the newest: whoever opens idle connections would keep everybody else out. A client that means to
-        ask sends its request at once, so it is not waited for long.
+        Not the newest: a client that opens idle connections would lock all others out. A client with a
+        request sends it at once, so the server does not wait for it long.
         """
         longest = next(iter(self._waiting), None)
         if longest is None:
@@ -167,7 +167,7 @@ class Connections(ServerState):
         return True
 
     def limit_unsent(self) -> None:
-        """Close those that have read an answer for longest, while too much memory waits for slow clients."""
+        """Close the connections that read a response longest, until the unsent bytes are within the limit."""
         slow = [one for one in self._waiting if one.phase is Phase.ANSWER]
         total = sum(one.transport.get_write_buffer_size() for one in slow)
         for one in slow[:-1]:
@@ -177,18 +177,18 @@ class Connections(ServerState):
             self._close(one, "closed while they read large answers slowly")
 
     def is_crowded(self) -> bool:
-        """Return whether so many are open that a client should not keep its own for a further request."""
+        """Return whether so many connections are open that keep-alive is refused."""
         return len(self) > self.limit * 3 // 4
 
     def may_serve(self, kind: str) -> bool:
-        """Return whether one more request, or one more websocket, leaves enough places for others."""
+        """Return whether one more request or websocket leaves enough connections for others."""
         websockets = self._in_phase[Phase.WEBSOCKET]
         if kind == "websocket" and websockets > self.limit // 2:
             return False
         return websockets + self._in_phase[Phase.SERVER] <= self.limit * 3 // 4
 
     def stop(self) -> None:
-        """Close what has asked nothing yet, now and from now on; the log tells what is left to tell."""
+        """Close connections without a request, now and from now on; log the remaining counts."""
         self.sweep()
         self._is_stopping = True
         for one in [one for one in self._waiting if one.phase is Phase.HEAD]:
@@ -196,17 +196,18 @@ class Connections(ServerState):
             one.transport.abort()
 
     def count(self, event: str) -> None:
-        """Remember for the log that something had to be done."""
+        """Count an event for the next log line."""
         self._events[event] += 1
 
     def sweep(self) -> None:
-        """Close what has kept the server waiting for too long, and say once in a while what was done."""
+        """Close the connections past their deadline, and log the counted events at most once a minute."""
         now = self.now()
         for one in list(self._open.values()):
             if self._is_late(one, now):
                 self._close(one, "closed after a deadline")
-        is_news = self._events.keys() - {"closed after a deadline"}  # browsers open spare ones, and never ask
-        if is_news and now - self._line_at >= LINE_SECONDS:
+        # Browsers open spare connections that they never use.
+        has_events = self._events.keys() - {"closed after a deadline"}
+        if has_events and now - self._line_at >= LINE_SECONDS:
             counts = ", ".join(f"{count} {event}" for event, count in sorted(self._events.items()))
             _LOG.warning("HTTP connections and requests: %s; at most %d may be open", counts, self.limit)
             self._events.clear()
@@ -234,10 +235,10 @@ class Connections(ServerState):
 
 
 class StrictConnection(h11.Connection):
-    """h11's state machine, which also refuses a request whose end two servers could see differently."""
+    """h11's state machine, which also rejects requests of ambiguous length (request smuggling)."""
 
     def next_event(self) -> Any:
-        """Return the next event; a request that is ambiguous or too long is an error of the client."""
+        """Return the next event; raise for a request that is ambiguous or too long."""
         event = super().next_event()
         if isinstance(event, h11.Request):
             names = {name for name, _ in event.headers}
@@ -250,7 +251,7 @@ class StrictConnection(h11.Connection):
 
 
 class BoundedHttp(H11Protocol):
-    """uvicorn's HTTP/1.1, which keeps the phase of its connection in `Connections`."""
+    """uvicorn's HTTP/1.1 protocol, which tracks the phase of its connection in `Connections`."""
 
     def __init__(
         self,
@@ -261,7 +262,7 @@ class BoundedHttp(H11Protocol):
         *,
         received: bytes = b"",
     ) -> None:
-        """Prepare; `received` is what has been read from the connection already."""
+        """Create the protocol; `received` is what has been read from the connection already."""
         super().__init__(config, server_state, app_state, _loop)
         self.conn = StrictConnection(h11.SERVER, HEAD_BYTES_MAX)
         self._received = received
@@ -269,14 +270,14 @@ class BoundedHttp(H11Protocol):
         self._connection: Connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Read what has been received, which is a whole head: the client is not waited for."""
+        """Process what has been received already, which is a whole head: the phase is SERVER."""
         super().connection_made(transport)
         self._connection = self._all.opened(transport)
         self._all.enter(self._connection, Phase.SERVER)
         self.loop.call_soon(self.data_received, self._received)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Return whether to keep a connection on which nothing more is asked: until the answer is sent."""
+        """Return whether to keep a half-closed connection: True until its response is sent."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete or self.conn.their_state is h11.SEND_BODY:
             return False
@@ -288,43 +289,43 @@ class BoundedHttp(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read; the first byte of a further request begins the time for its head."""
+        """Process received bytes; the first byte of another request starts the deadline of its head."""
         if self.transport.is_closing():
             return
         if self._connection.phase is Phase.IDLE:
             self._all.enter(self._connection, Phase.HEAD)
         super().data_received(data)
-        self._find_phase()
+        self._update_phase()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or until this answer has been read."""
+        """Enter the phase after a response: IDLE, or ANSWER until the client has read it."""
         super().on_response_complete()
-        self._find_phase()
+        self._update_phase()
 
     def pause_writing(self) -> None:
-        """Wait for the client, which has much to read."""
+        """Stop writing until the client has read more; limit what all clients have not read."""
         super().pause_writing()
-        self._find_phase()
+        self._update_phase()
         self._all.limit_unsent()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._connection.progressed_at = self._all.now()
-        self._find_phase()
+        self._update_phase()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Leave the connection to the protocol of websockets."""
+        """Hand the connection to the websocket protocol; answer 400 if the upgrade is invalid."""
         self._all.enter(self._connection, Phase.WEBSOCKET)
         try:
             super().handle_websocket_upgrade(event)
-        except Exception:  # noqa: BLE001 - whatever the library raises, it is about what the client sent
+        except Exception:  # noqa: BLE001 - every error of the library is about what the client sent
             self.connections.difference_update(
                 [one for one in self.connections if one.transport is self.transport]
             )
             self.send_400_response("Invalid websocket upgrade received.")
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP and close; an answer that has begun already is cut off instead."""
+        """Answer 400 and close; if a response has begun already, abort the connection instead."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True
@@ -334,7 +335,7 @@ class BoundedHttp(H11Protocol):
         else:
             self.transport.abort()
 
-    def _find_phase(self) -> None:
+    def _update_phase(self) -> None:
         phase = self._connection.phase
         if phase is Phase.WEBSOCKET:
             return
@@ -354,14 +355,14 @@ class BoundedHttp(H11Protocol):
 
 
 class Admission:
-    """Refuses requests where so many wait for the server that probes would find no place."""
+    """Rejects requests when so many are in progress that probes would get no connection."""
 
     def __init__(self, app: App, connections: Connections) -> None:
-        self.app = app  # under this name, NiceGUI finds itself behind it
+        self.app = app  # NiceGUI looks for itself under this name
         self._connections = connections
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or one attempt to open a websocket."""
+        """Serve or reject one request or websocket."""
         kind = scope["type"]
         if kind == "http" and self._connections.is_crowded():
             scope["headers"].append(CLOSE_HEADER)  # as if the client had asked to close it after the answer
@@ -372,8 +373,8 @@ class Admission:
         if kind == "websocket":
             await send({"type": "websocket.close", "code": 1013, "reason": "Too many are open."})
             return
-        said = "Too much is asked at once. Nothing was changed; ask again later."
-        body = msgspec.json.encode({"outcome": "no", "result": "Overloaded", "sentence": said})
+        sentence = "Too much is asked at once. Nothing was changed; ask again later."
+        body = msgspec.json.encode({"outcome": "no", "result": "Overloaded", "sentence": sentence})
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),

@@ -1,6 +1,6 @@
-"""The terminal that tables are printed to: what others named can't steer it, and is no markup.
+"""The terminal that tables are printed to, and usage bars per pod with the threshold of hot pods.
 
-Usage per pod as bars on the terminal, with the line that a hot pod is above.
+Names and messages come from outside. So they are printed without control characters, and never as markup.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -18,13 +18,13 @@ from equipoise.runtime.output import plain
 
 
 class Console(rich_console.Console):
-    """Prints text as it is, but for control characters: `[red]` and `:x:` in a name or a message stay.
+    """Prints text literally, without control characters: `[red]` and `:x:` in a name or a message stay.
 
-    Styles of our own are given as such (`Text`, `style=`), never inside a text.
+    Our own styles are passed as `Text` or `style=`, never as markup inside a text.
     """
 
     def __init__(self, **options: Any) -> None:
-        """Take what rich takes, but for what would interpret text."""
+        """Take rich's options, except those that interpret markup."""
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def render(
@@ -32,7 +32,7 @@ class Console(rich_console.Console):
         renderable: rich_console.RenderableType,
         options: rich_console.ConsoleOptions | None = None,
     ) -> Iterator[Segment]:
-        """Lay out, and clean what is text."""
+        """Render, and remove control characters from text."""
         for segment in super().render(renderable, options):
             if segment.control is not None or segment.text.isprintable():
                 yield segment
@@ -48,7 +48,7 @@ def table(
     has_edge: bool = False,
     title: str = "",
 ) -> Table:
-    """Return an empty table; columns that are not `folded` keep each cell on one line; by default all are."""
+    """Return an empty table; columns that are not `folded` do not wrap. By default all are folded."""
     made = Table(
         title=Text(title, style="bold") if title else None,
         title_justify="left",
@@ -70,18 +70,20 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def usage_bars(pods: Sequence[PodLoad], decision: Decision, width: int) -> Any:
-    """Draw one row per pod, the busiest first; the pods of the plan carry their turn."""
+    """Return one row per pod, the busiest first; the pods of the plan have their position in the order."""
     threshold = decision.reason.numbers.get("threshold_cores")
     largest = max([pod.cpu_cores or 0.0 for pod in pods] + [threshold or 0.0]) or 1.0
-    turns = {action.pod: turn for turn, action in enumerate(decision.actions, 1)}
+    positions = {action.pod: position for position, action in enumerate(decision.actions, 1)}
     hot = set(decision.reason.numbers.get("hot", ()))
     table = Table.grid(padding=(0, 2, 0, 0))
     for pod in sorted(pods, key=lambda pod: (-(pod.cpu_cores or 0.0), pod.name)):
-        colour = "red" if pod.name in hot else "blue" if pod.name in turns else "bright_black"
+        colour = "red" if pod.name in hot else "blue" if pod.name in positions else "bright_black"
         drawn = bar(pod.cpu_cores, threshold, largest, width, colour)
         cores = "unknown" if pod.cpu_cores is None else f"{pod.cpu_cores:.2f}"
         note = (
-            f"{'hot' if pod.name in hot else 'cold'}, rotate {turns[pod.name]}." if pod.name in turns else ""
+            f"{'hot' if pod.name in hot else 'cold'}, rotate {positions[pod.name]}."
+            if pod.name in positions
+            else ""
         )
         table.add_row(Text(pod.name), drawn, Text(cores, justify="right"), Text(note, style=colour))
     return table

@@ -1,9 +1,9 @@
 """The HTTP server of every process: operator, agent, `pools serve` and dashboard.
 
-Clients may be slow, many or hostile, and uvicorn accepts whatever comes. So it binds first, that an address
-that is taken is an error with its name; it accepts a few connections at a time, within the bounds and
-deadlines of `connections`; and what libraries log about clients is logged once a minute. Health, readiness
-and metrics are answered on a thread and an event loop of their own.
+Clients may be slow, many or hostile, and uvicorn accepts every connection. So the server binds first, so that
+an address in use is an error that names it; it accepts a few connections at a time, within the bounds and
+deadlines of `connections`; and messages of libraries about clients are logged at most once a minute. Health,
+readiness and metrics are served on a thread and an event loop of their own.
 """
 
 import asyncio
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 
 
 BACKLOG = 2048
-"""How many connections the kernel keeps until they are accepted; more than it allows is cut down by it."""
+"""The length of the kernel's queue of connections that are not accepted yet; the kernel may cap it."""
 ACCEPTS_AT_ONCE = 16
-"""How many connections are accepted before the event loop goes on with others."""
+"""The maximum number of connections that one iteration of the event loop accepts."""
 PAUSE_SECONDS = 0.05
-"""How long nothing is accepted when there is no place, or no descriptor."""
+"""How long accepting stops at the connection limit, or without file descriptors."""
 SWEEP_TICKS = 5
-"""Deadlines are checked in every fifth of uvicorn's ticks, of which there are ten a second."""
+"""Deadlines are checked every fifth tick of uvicorn, which ticks ten times a second."""
 MESSAGE_BYTES_MAX = 64 * 1024
-"""How long a message of a websocket may be: a browser tells what was clicked."""
+"""The maximum size of a websocket message: a browser sends only what was clicked."""
 QUIET_SECONDS = 60.0
-"""How long a message that a library has logged is not logged again."""
+"""The minimum interval between two log lines of the same message of a library."""
 MESSAGES_MAX = 100
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _FIRST_VISIBLE = 0x21
@@ -58,9 +58,9 @@ _SHORTAGE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 async def bind(host: str, port: int) -> "list[Socket]":
-    """Return sockets that are bound to the address: to every interface where the host is empty.
+    """Return sockets that are bound to the address: to every interface if the host is empty.
 
-    uvicorn ends the process when it can't bind; so it gets sockets that are bound already.
+    uvicorn would end the process when it cannot bind; so it gets sockets that are bound already.
     """
     name = host.removeprefix("[").removesuffix("]") or None
     try:
@@ -80,7 +80,7 @@ async def _bound(host: str | None, port: int) -> asyncio.Server:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, bounded. `listen` binds first, so that an address that is taken raises OSError."""
+    """uvicorn with bounds. `listen` binds first, so that an address in use raises OSError."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Server(uvicorn.Server):
         websockets: type[asyncio.Protocol] | None = None,
         on_started: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare; `on_started` is called when connections are accepted."""
+        """Configure uvicorn; `on_started` is called once connections are accepted."""
         connections = Connections(connections_max())
         config = uvicorn.Config(
             Admission(app, connections),
@@ -112,19 +112,19 @@ class Server(uvicorn.Server):
         self._connections = connections
         self._on_started = on_started
         self.port = 0
-        """The one that it listens on."""
+        """The port that it listens on."""
 
     async def listen(self, host: str, port: int) -> None:
-        """Bind to the address, and serve until told to exit."""
+        """Bind to the address, and serve until `should_exit` is set."""
         sockets = await bind(host, port)
         assert sockets, "bound to nothing"
         self.port = sockets[0].getsockname()[1]
         await self.serve(sockets)
 
     async def startup(self, sockets: "list[Socket] | None" = None) -> None:
-        """Begin to accept; asyncio's own way would take all that have come at once, without a bound."""
+        """Start to accept connections; asyncio itself would accept all waiting ones at once."""
         for name in ("asyncio", "uvicorn.error", "nicegui"):
-            logging.getLogger(name).addFilter(_SELDOM)
+            logging.getLogger(name).addFilter(_RATE_LIMIT)
         await super().startup(sockets=[])
         for listener in sockets or []:
             self.servers.append(_Acceptor(listener, self._protocol, self._connections))  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: "list[Socket] | None" = None) -> None:
-        """Let requests finish that have come; connections without one are closed."""
+        """Finish the received requests; close connections without one."""
         self._connections.stop()
         await super().shutdown(sockets)
 
@@ -145,8 +145,8 @@ class Server(uvicorn.Server):
         return BoundedHttp(self.config, self._connections, self.lifespan.state, received=received)
 
 
-class _Newcomer:
-    """A connection of which no whole head has come: a socket and few bytes."""
+class _IncompleteConnection:
+    """A connection whose first request head is not complete yet: a socket and few bytes."""
 
     __slots__ = ("_acceptor", "_received", "_socket")
 
@@ -164,11 +164,11 @@ class _Newcomer:
         self._socket.close()
 
     def is_closing(self) -> bool:
-        """Return False: it is read from until it is closed."""
+        """Return False: the socket is read until it is closed."""
         return False
 
     def get_write_buffer_size(self) -> int:
-        """Return 0: nothing is written to it."""
+        """Return 0: nothing is written to the socket."""
         return 0
 
     def _read(self) -> None:
@@ -179,7 +179,7 @@ class _Newcomer:
         except OSError:
             read = b""
         self._received += read
-        # What can't be the beginning of a request, or is too long, is left to h11, which refuses it.
+        # h11 rejects bytes that cannot begin a request, and a head that is too long.
         is_whole = _BLANK_LINE.search(self._received) or len(self._received) > HEAD_BYTES_MAX
         if read and not is_whole and self._received[0] >= _FIRST_VISIBLE:
             return
@@ -192,7 +192,7 @@ class _Newcomer:
 
 
 class _Acceptor:
-    """Accepts what comes to one socket, a few at a time, and only where there is a place."""
+    """Accepts the connections of one socket, a few at a time, and only below the connection limit."""
 
     def __init__(
         self, listener: "Socket", protocol: Callable[[bytes], asyncio.Protocol], connections: Connections
@@ -201,14 +201,14 @@ class _Acceptor:
         self.connections = connections
         self._listener = listener
         self._protocol = protocol
-        self._beginning: set[asyncio.Task[Any]] = set()
+        self._starting: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         listener.setblocking(False)
         listener.listen(BACKLOG)
         self._resume()
 
     def close(self) -> None:
-        """Accept nothing more."""
+        """Accept no more connections."""
         self._is_closed = True
         self.loop.remove_reader(self._listener)
 
@@ -217,9 +217,9 @@ class _Acceptor:
 
     def serve(self, accepted: "Socket", received: bytes) -> None:
         protocol = partial(self._protocol, received)
-        beginning = self.loop.create_task(self.loop.connect_accepted_socket(protocol, accepted))
-        self._beginning.add(beginning)
-        beginning.add_done_callback(self._beginning.discard)
+        task = self.loop.create_task(self.loop.connect_accepted_socket(protocol, accepted))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
 
     def _resume(self) -> None:
         if not self._is_closed:
@@ -231,8 +231,8 @@ class _Acceptor:
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS_AT_ONCE):
-            taken = len(self.connections) + len(self._beginning)
-            if taken >= self.connections.limit and not self.connections.make_room():
+            open_connections = len(self.connections) + len(self._starting)
+            if open_connections >= self.connections.limit and not self.connections.make_room():
                 self._pause()
                 return
             try:
@@ -245,11 +245,11 @@ class _Acceptor:
                     self.connections.make_room()
                 self._pause()
                 return
-            _Newcomer(accepted, self)
+            _IncompleteConnection(accepted, self)
 
 
-class Seldom(logging.Filter):
-    """Lets a message of a library pass once a minute, with the number of those that were left out."""
+class RateLimitFilter(logging.Filter):
+    """Logs the same message of a library once a minute, with the number of suppressed ones."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -257,23 +257,23 @@ class Seldom(logging.Filter):
         self._logged: dict[tuple[str, str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to log it: what asyncio says of an exception differs from its second line on."""
+        """Return whether to log the record; compares first lines, since asyncio's details follow below."""
         error = type(record.exc_info[1]).__name__ if record.exc_info else ""
         key = (record.name, str(record.msg).partition("\n")[0], error)
         if key not in self._logged and len(self._logged) >= MESSAGES_MAX:
             key = (record.name, "", "")
         now = self._now()
-        at, left_out = self._logged.get(key, (now - QUIET_SECONDS, 0))
+        at, suppressed = self._logged.get(key, (now - QUIET_SECONDS, 0))
         if now - at < QUIET_SECONDS:
-            self._logged[key] = (at, left_out + 1)
+            self._logged[key] = (at, suppressed + 1)
             return False
         self._logged[key] = (now, 0)
-        if left_out:
-            record.msg = f"{str(record.msg).rstrip()} ({left_out} more like it in between)"
+        if suppressed:
+            record.msg = f"{str(record.msg).rstrip()} ({suppressed} more like it in between)"
         return True
 
 
-_SELDOM = Seldom()
+_RATE_LIMIT = RateLimitFilter()
 
 
 START_SECONDS = 30.0
@@ -295,7 +295,7 @@ def make_app(
     index_page: str = _INDEX,
     more: Sequence[Route] = (),
 ) -> Starlette:
-    """Make the pages. A probe answers 200, or 503 with one problem per line."""
+    """Return the app with its probes; a probe answers 200, or 503 with one error per line."""
 
     async def healthz(_: Request) -> Response:
         return _probe(liveness_errors())
@@ -304,7 +304,7 @@ def make_app(
         return _probe(readiness_errors())
 
     def metrics(request: Request) -> Response:
-        # Not a coroutine, so it runs on a thread: many series take long, and probes must not wait.
+        # Not a coroutine, so it runs on a thread: encoding many series is slow, and probes must not wait.
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(registry), media_type=content_type)
 
@@ -321,12 +321,12 @@ def _probe(problems: list[str]) -> Response:
 
 
 class HttpServer:
-    """The server. `start` returns when it answers, and raises when it can't."""
+    """An HTTP server on a thread; `start` returns once it accepts connections, or raises."""
 
     def __init__(
         self, address: str, app: Starlette, *, name: str = "http.address", drain_seconds: int = DRAIN_SECONDS
     ) -> None:
-        """Prepare; `name` is what the user called the address."""
+        """Create the server; `name` is the setting or option of the address, for errors."""
         self._name = name
         self._address = address
         self._started = threading.Event()
@@ -336,7 +336,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The one that it listens on."""
+        """The port that it listens on."""
         return self._server.port
 
     def start(self) -> None:
@@ -347,13 +347,13 @@ class HttpServer:
             raise WorldFailed(f"{self._name} {self._address}: {why}")
 
     def stop(self, timeout_seconds: float) -> bool:
-        """Answer what was asked, end, and return whether it has ended."""
+        """Finish the received requests, stop, and return whether it ended within the timeout."""
         self._server.should_exit = True
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
     def liveness_error(self) -> str | None:
-        """Return that its thread has died; only a log would show it."""
+        """Return an error if the thread has died, or None."""
         return None if self._thread.is_alive() else "the HTTP thread has died"
 
     def _run(self) -> None:

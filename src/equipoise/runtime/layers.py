@@ -1,6 +1,6 @@
-"""Settings in layers: defaults, the file, the environment, flags; each value knows its origin.
+"""Merges the layers of settings: defaults, the file, the environment, flags; each value with its origin.
 
-`equipoise config`: the settings that hold, as a file that can be used again, and where each came from.
+`equipoise config` prints the effective settings as a file that can be used again, with the origin of each.
 """
 
 import difflib
@@ -20,14 +20,14 @@ from equipoise.runtime.settings import SECRET_PATHS, Settings
 PREFIX = "EQUIPOISE_"
 FILE_VARIABLE = "EQUIPOISE_CONFIG"
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)|_PORT(_|$)")
-"""What Kubernetes puts into a pod's environment for a Service that is named like us."""
+"""Variables that Kubernetes sets in a pod for a Service named equipoise."""
 
 Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who gave a value: how `equipoise config` names it, and how a message does."""
+    """The origin of a value: as `equipoise config` prints it, and as an error message does."""
 
     text: str
     blame: str
@@ -36,7 +36,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The settings that hold, and where each value came from."""
+    """The effective settings, and the origin of each value."""
 
     settings: Settings
     sources: Mapping[Path, Origin]
@@ -56,24 +56,24 @@ def effective(
     flags: Mapping[tuple[str, Path], Any],
     sets: Sequence[str] = (),
 ) -> Effective:
-    """Lay the layers over each other; refuse a bad value under the name that it was given by.
+    """Return the merged layers; an invalid value raises BadInput, which names its origin.
 
     `flags` are values by the flag's name and the path that it sets; `sets` are `KEY=VALUE`.
     """
     chosen = file or environment.get(FILE_VARIABLE, "").strip()
-    given: Layer = {}
+    merged: Layer = {}
     if chosen:
-        _lay(given, _of_file(chosen))
-    _lay(given, _of_environment(environment))
-    _lay(given, {path: (value, Origin(flag, flag)) for (flag, path), value in flags.items()})
-    _lay(given, _of_sets(sets))
-    settings = _validated(given)
-    sources = {path: origin for path, (_, origin) in given.items()}
-    return Effective(settings, sources, _strange(environment))
+        _merge(merged, _of_file(chosen))
+    _merge(merged, _of_environment(environment))
+    _merge(merged, {path: (value, Origin(flag, flag)) for (flag, path), value in flags.items()})
+    _merge(merged, _of_sets(sets))
+    settings = _validated(merged)
+    sources = {path: origin for path, (_, origin) in merged.items()}
+    return Effective(settings, sources, _misspelt(environment))
 
 
 def leaf_paths(model: type[BaseModel] = Settings, above: Path = ()) -> Iterator[Path]:
-    """Yield the path of every setting; lists and maps are one setting each."""
+    """Yield the path of each setting; a list or a map is one setting."""
     for name, field in model.model_fields.items():
         path = (*above, field.alias or name)
         inner = _inner(field.annotation)
@@ -98,12 +98,12 @@ def _inner(annotation: Any) -> type[BaseModel] | None:
     return annotation if is_model else None
 
 
-def _lay(given: Layer, layer: Layer) -> None:
-    """Put a layer on top, as the last in order: a whole value replaces what was below it."""
+def _merge(merged: Layer, layer: Layer) -> None:
+    """Merge a layer over the lower ones; a whole mapping replaces the values below its path."""
     for path, value in layer.items():
-        for below in [below for below in given if below[: len(path)] == path]:
-            del given[below]
-        given[path] = value
+        for below in [below for below in merged if below[: len(path)] == path]:
+            del merged[below]
+        merged[path] = value
 
 
 def _of_file(name: str) -> Layer:
@@ -123,7 +123,7 @@ def _leaves(
         inner = _inner(fields[str(key)].annotation) if str(key) in fields else None
         if inner is not None and isinstance(value, Mapping):
             yield from _leaves(value, inner, path)
-        elif inner is None or value is not None:  # `lease:` with nothing under it says nothing
+        elif inner is None or value is not None:  # an empty `lease:` sets nothing
             yield path, value
 
 
@@ -147,65 +147,65 @@ def _of_sets(texts: Sequence[str]) -> Layer:
         key, separator, value = text.partition("=")
         path = tuple(key.split("."))
         if not separator or not all(path):
-            # What follows the key may be a password.
-            shown = re.split(r"[=:]", text, maxsplit=1)[0]
-            raise BadInput(f"--set {shown}: expected KEY=VALUE, such as lease.name=blue")
+            # The value may be a password.
+            key_text = re.split(r"[=:]", text, maxsplit=1)[0]
+            raise BadInput(f"--set {key_text}: expected KEY=VALUE, such as lease.name=blue")
         layer[path] = (value, Origin("--set", f"--set {key}"))
     return layer
 
 
-def _strange(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Point at variables that look like a misspelt one of ours; others are nobody's business."""
-    known = [*variables(), FILE_VARIABLE]
+def _misspelt(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return warnings about variables that look like a misspelt one of ours; others are ignored."""
+    known_names = [*variables(), FILE_VARIABLE]
     found = []
     for name in sorted(environment):
-        if name.startswith(PREFIX) and name not in known and not _SERVICE_LINK.search(name):
-            close = difflib.get_close_matches(name, known, 1, 0.85)
+        if name.startswith(PREFIX) and name not in known_names and not _SERVICE_LINK.search(name):
+            close = difflib.get_close_matches(name, known_names, 1, 0.85)
             found += (
                 [f"environment variable {name} is not known, and was ignored; {close[0]} is"] if close else []
             )
     return tuple(found)
 
 
-def _validated(given: Layer) -> Settings:
+def _validated(merged: Layer) -> Settings:
     document: dict[str, Any] = {}
-    for path, (value, _) in given.items():
+    for path, (value, _) in merged.items():
         _put(document, path, value)
     try:
         return Settings.model_validate(document)
     except DECODE_ERRORS as error:
-        raise BadInput(_message(error, given)) from error
+        raise BadInput(_message(error, merged)) from error
 
 
 def _put(document: dict[str, Any], path: Path, value: Any) -> None:
     *parents, last = path
     for parent in parents:
         inner = document.setdefault(parent, {})
-        if not isinstance(inner, dict):  # a lower layer gave a bare value; the message will say so
+        if not isinstance(inner, dict):  # a lower layer has a scalar here; validation reports it
             return
         document = inner
     document[last] = value
 
 
-def _message(error: Exception, given: Layer) -> str:
-    """Name the layer that gave the first bad value: of several that took part, the topmost."""
+def _message(error: Exception, merged: Layer) -> str:
+    """Return the first error, with the origin of its value: the topmost layer's if several have one."""
     if not isinstance(error, ValidationError):
         return explain(error)
     place = tuple(map(str, error.errors(include_url=False)[0]["loc"]))
-    said = explain(error)
+    sentence = explain(error)
     if any(place[: len(path)] == path or path[: len(place)] == place for path in SECRET_PATHS):
-        said = re.sub(r", got .*", "", said, flags=re.DOTALL)
+        sentence = re.sub(r", got .*", "", sentence, flags=re.DOTALL)
     named = [
         (path, origin)
-        for path, (_, origin) in given.items()
+        for path, (_, origin) in merged.items()
         if path[: len(place)] == place or place[: len(path)] == path
     ]
     if not named:
-        return said
+        return sentence
     path, origin = next((pair for pair in named if pair[0] == place), named[-1])
     if origin.is_file or path != place:
-        return f"{origin.blame}: {said}"
-    return f"{origin.blame}: {said.partition(': ')[2]}"
+        return f"{origin.blame}: {sentence}"
+    return f"{origin.blame}: {sentence.partition(': ')[2]}"
 
 
 COMMENT_COLUMN = 44

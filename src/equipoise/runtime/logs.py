@@ -1,7 +1,7 @@
-"""One line per decision and per event, on standard error: JSON for machines, colour for a terminal.
+"""Logs decisions and events on standard error, one per line: JSON for machines, colours on a terminal.
 
-A cycle comes every few seconds and mostly repeats the one before. So what stays the same is logged once: a
-decision when its reason changes, an error when it begins and when it is over.
+A cycle runs every few seconds and mostly repeats the last one. So only changes are logged: a decision when
+its reason changes, an error when it begins and when it ends.
 """
 
 import json
@@ -28,18 +28,18 @@ from equipoise.runtime.settings import Logs
 
 Log = FilteringBoundLogger
 LISTED_MAX = 20
-"""How many actions, held ones or outcomes a line lists; the journal has them all."""
+"""The maximum number of actions, held actions or outcomes in a line; the journal has them all."""
 AGAIN_SECONDS = 3600.0
-"""How long the same cause of failed turns is not logged again, however many cycles it spoils."""
+"""The minimum interval between two lines about the same cause of failed turns."""
 
 
 def make_log(settings: Logs, stream: TextIO | None = None) -> Log:
-    """Make the log, and bring in what libraries say by Python's own."""
+    """Return the log, and route the log records of libraries to it."""
     stream = stream or sys.stderr
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     is_console = settings.format == "console" or (settings.format == "auto" and stream.isatty())
     log: Log = structlog.wrap_logger(
-        structlog.PrintLogger(cast("TextIO", _Steady(stream))),
+        structlog.PrintLogger(cast("TextIO", _UnfailingStream(stream))),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
@@ -63,7 +63,7 @@ def _json() -> list[Processor]:
 
 
 def _in_order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Put first what a person looks for first."""
+    """Order the fields: time, level and message first."""
     first = ("at", "level", "message")
     return {key: event[key] for key in first if key in event} | dict(event)
 
@@ -71,12 +71,12 @@ def _in_order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 def _text(event: Any, **_: Any) -> str:
     try:
         return msgspec.json.encode(event, enc_hook=str).decode()
-    except UnicodeEncodeError:  # somebody's text has half a letter
+    except UnicodeEncodeError:  # a text has a lone surrogate
         return json.dumps(event, default=str)
 
 
 class ForeignLines(logging.Handler):
-    """What libraries log, in our form."""
+    """Writes the log records of libraries in the format of our own."""
 
     def __init__(self, log: Log) -> None:
         super().__init__()
@@ -90,8 +90,8 @@ class ForeignLines(logging.Handler):
         self._log.log(level, record.getMessage(), **fields)
 
 
-class _Steady:
-    """A stream whose reader may go away: what can't be written must not end the writer."""
+class _UnfailingStream:
+    """A stream whose reader may close it: a failed write must not end the process."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -107,16 +107,16 @@ class _Steady:
 
 
 def log_failure(log: Log, message: str, error: BaseException, **fields: Any) -> None:
-    """Warn in one line when the world failed; a bug of ours, or anything at debug, has its traceback."""
+    """Log an expected error as a one-line warning, a bug as an error; bug or debug level add a traceback."""
     is_expected = isinstance(error, EquipoiseError)
     if not is_expected or log.is_enabled_for(logging.DEBUG):
         fields["traceback"] = "".join(traceback.format_exception(error))
-    said = str(error) if is_expected else f"unexpected {type(error).__name__}: {error}"
-    (log.warning if is_expected else log.error)(f"{message}: {said}", **fields)
+    description = str(error) if is_expected else f"unexpected {type(error).__name__}: {error}"
+    (log.warning if is_expected else log.error)(f"{message}: {description}", **fields)
 
 
 class FailedTurnLines:
-    """Logs what an error cost single workloads: once for each cause, and once more for each hour it lasts."""
+    """Logs the failed turns of single workloads: once per cause, and again every hour while it lasts."""
 
     def __init__(self, log: Log, monotonic: Callable[[], float]) -> None:
         self._log = log
@@ -124,10 +124,10 @@ class FailedTurnLines:
         self._logged_at: dict[tuple[str, str], float] = {}
 
     def log(self, failed: Sequence[FailedTurn]) -> None:
-        """Log the turns of one cycle that failed, those of one cause together."""
+        """Log the failed turns of one cycle, those of the same cause in one line."""
         now, by_cause = self._monotonic(), dict[tuple[str, str], list[FailedTurn]]()
         for each in failed:
-            # Where nobody foresaw it, the place tells the cause; else it is the subject that matters.
+            # A bug is identified by its place in the code, an expected error by its subject.
             cause = (each.error.partition(":")[0], each.place) if each.is_bug else (each.subject, "")
             by_cause.setdefault(cause, []).append(each)
         for cause, turns in by_cause.items():
@@ -150,7 +150,7 @@ class FailedTurnLines:
 
 
 class DecisionLines:
-    """Logs each decision: at info when it is news, at debug while it stays the same."""
+    """Logs each decision: at info when it has changed, at debug while it stays the same."""
 
     def __init__(self, log: Log, balancer: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._log = log.bind(balancer=balancer)
@@ -160,41 +160,41 @@ class DecisionLines:
         self._lock = threading.Lock()
 
     def log(self, report: CycleReport) -> None:
-        """Log one cycle's decisions and warnings; forget subjects that have vanished."""
+        """Log the decisions and warnings of one cycle; forget subjects that no longer exist."""
         with self._lock:
             before, self._reasons = self._reasons, {}
             self._reasons |= {each.subject: each.reason.code.value for each in report.carried}
             for decision in report.decisions:
                 code = decision.reason.code.value
                 self._reasons[decision.subject] = code
-                done = _outcomes_of(decision, report.outcomes)
-                is_news = bool(done) or before.get(decision.subject) != code
-                self._line(decision, done, is_news=is_news)
+                outcomes = _outcomes_of(decision, report.outcomes)
+                has_changed = bool(outcomes) or before.get(decision.subject) != code
+                self._line(decision, outcomes, has_changed=has_changed)
             for warning in dict.fromkeys(report.warnings):
                 (self._log.debug if warning in self._warnings else self._log.warning)(warning)
             self._warnings = frozenset(report.warnings)
             self._failed_turns.log(report.failed_turns)
 
     def log_failed(self, failed: Sequence[FailedTurn]) -> None:
-        """Log turns that failed after their cycle."""
+        """Log turns that failed after the cycle's report was made."""
         with self._lock:
             self._failed_turns.log(failed)
 
-    def _line(self, decision: Decision, done: Sequence[Outcome], *, is_news: bool) -> None:
-        if not is_news and not self._log.is_enabled_for(logging.DEBUG):
+    def _line(self, decision: Decision, outcomes: Sequence[Outcome], *, has_changed: bool) -> None:
+        if not has_changed and not self._log.is_enabled_for(logging.DEBUG):
             return
         fields: dict[str, Any] = {"subject": decision.subject, "reason": decision.reason.code.value}
         fields["numbers"] = decision.reason.numbers
         fields |= _listed("actions", decision.actions)
         fields |= _listed("held", decision.held)
-        fields |= _listed("outcomes", done)
-        if len(done) > LISTED_MAX:
-            fields["results"] = dict(Counter(outcome.result for outcome in done))
-        (self._log.info if is_news else self._log.debug)(decision.reason.sentence, **fields)
+        fields |= _listed("outcomes", outcomes)
+        if len(outcomes) > LISTED_MAX:
+            fields["results"] = dict(Counter(outcome.result for outcome in outcomes))
+        (self._log.info if has_changed else self._log.debug)(decision.reason.sentence, **fields)
 
 
 def _listed(name: str, items: Sequence[Any]) -> dict[str, Any]:
-    """Return the first of many, and how many there are."""
+    """Return at most LISTED_MAX items, and the total number if there are more."""
     if not items:
         return {}
     total = {f"{name}_total": len(items)} if len(items) > LISTED_MAX else {}
@@ -202,7 +202,7 @@ def _listed(name: str, items: Sequence[Any]) -> dict[str, Any]:
 
 
 def _outcomes_of(decision: Decision, outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Find what came of a decision's actions. Not all of them can be hashed, so they are found by pod."""
+    """Return the outcomes of a decision's actions; looked up by pod, since not all actions can be hashed."""
     by_pod: dict[str, list[Any]] = {}
     for action in decision.actions:
         by_pod.setdefault(action.pod, []).append(action)
@@ -210,11 +210,11 @@ def _outcomes_of(decision: Decision, outcomes: Sequence[Outcome]) -> list[Outcom
 
 
 REPEAT_SECONDS = 60.0
-"""An error that changes its words is logged again after so long, not before."""
+"""The minimum interval between two lines about a part whose error changes its text."""
 
 
 class ErrorReporter:
-    """Logs errors of what runs in the background, once, and that they are over."""
+    """Logs the errors of background parts: once when they begin, and once when they end."""
 
     def __init__(
         self,
@@ -222,20 +222,20 @@ class ErrorReporter:
         sources: Callable[[], Mapping[str, str]],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; `sources` returns what is wrong now, by the part's name."""
+        """Take the source of errors; it returns the current ones by the part's name."""
         self._log = log
         self._sources = sources
         self._monotonic = monotonic
         self._logged: dict[str, tuple[str, float]] = {}
 
     def report(self) -> None:
-        """Log what is new since this was last called."""
+        """Log the errors that began or ended since the last call."""
         now, found = self._monotonic(), self._sources()
-        for who, what in found.items():
-            before, at = self._logged.get(who, ("", -REPEAT_SECONDS))
-            if who not in self._logged or (what != before and now - at >= REPEAT_SECONDS):
-                self._log.warning(f"{who}: {what}", part=who)
-                self._logged[who] = (what, now)
-        for who in self._logged.keys() - found.keys():
-            del self._logged[who]
-            self._log.info(f"{who}: well again", part=who)
+        for part, what in found.items():
+            before, at = self._logged.get(part, ("", -REPEAT_SECONDS))
+            if part not in self._logged or (what != before and now - at >= REPEAT_SECONDS):
+                self._log.warning(f"{part}: {what}", part=part)
+                self._logged[part] = (what, now)
+        for part in self._logged.keys() - found.keys():
+            del self._logged[part]
+            self._log.info(f"{part}: well again", part=part)

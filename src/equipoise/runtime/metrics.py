@@ -1,7 +1,7 @@
-"""Prometheus metrics of the operator: counts and times of its cycles, and what each balancer's decisions say.
+"""Prometheus metrics of the operator: counts and times of its cycles, and the balancers' numbers.
 
-A balancer names its gauges and counters in its descriptor. No label carries a pod's name, and the series of a
-subject that has vanished are removed.
+A balancer declares its gauges and counters in its descriptor. No label contains a pod's name, and the series
+of a subject that no longer exists are removed.
 """
 
 import platform
@@ -35,14 +35,14 @@ READ_GAUGES = {
     "journal_records_lost": "Records that could not be kept.",
     "lease_failures": "Turns of the election that failed.",
 }
-"""What is read from the parts when somebody asks."""
+"""The gauges that are read from the operator's parts at each scrape."""
 
 
 Series = tuple[Gauge | Counter, Labels]
 
 
 class DecisionMetrics:
-    """The series of one balancer, as its descriptor names them, for each of its subjects."""
+    """The gauges and counters of one balancer, as its descriptor declares them."""
 
     def __init__(self, descriptor: Balancer, registry: CollectorRegistry) -> None:
         self._gauges = [
@@ -53,56 +53,56 @@ class DecisionMetrics:
             (Counter(spec.name, spec.help, spec.labels, registry=registry), spec.read)
             for spec in descriptor.counters
         ]
-        self._shown: dict[str, set[Series]] = {}
+        self._series: dict[str, set[Series]] = {}
         self._counted: dict[str, set[Series]] = {}
 
     def observe(self, report: CycleReport, isolation: Isolation) -> None:
-        """Show a whole cycle; a decision that cannot be shown costs no other its series."""
-        before, self._shown = self._shown, {}
+        """Set the series from a cycle; an error in one decision does not affect the others' series."""
+        before, self._series = self._series, {}
         for decision in report.carried:
             if decision.subject in before:
-                self._shown[decision.subject] = before[decision.subject]
+                self._series[decision.subject] = before[decision.subject]
             else:
-                isolation.attempt(decision.subject, partial(self._show, decision, set()))
+                isolation.attempt(decision.subject, partial(self._set, decision, set()))
         for decision in report.decisions:
-            known = before.get(decision.subject, set())
-            isolation.attempt(decision.subject, partial(self._show, decision, known))
+            previous = before.get(decision.subject, set())
+            isolation.attempt(decision.subject, partial(self._set, decision, previous))
         for counter, count in self._counters:
             for subject, labels in count(report):
-                assert subject in self._shown, f"{subject} is counted and not in the report"
+                assert subject in self._series, f"{subject} is counted and not in the report"
                 self._counted.setdefault(subject, set()).add((counter, labels))
                 counter.labels(*labels).inc()
-        self._forget(before)
+        self._remove_obsolete(before)
 
-    def _show(self, decision: Decision, before: Collection[Series]) -> None:
-        shown = self._shown.setdefault(decision.subject, set())
+    def _set(self, decision: Decision, before: Collection[Series]) -> None:
+        series_now = self._series.setdefault(decision.subject, set())
         for gauge, read in self._gauges:
             series = read(decision)
             if series is None:
-                shown.update(each for each in before if each[0] is gauge)
+                series_now.update(each for each in before if each[0] is gauge)
                 continue
             for labels, value in series:
                 gauge.labels(*labels).set(value)
-                shown.add((gauge, labels))
+                series_now.add((gauge, labels))
 
-    def _forget(self, before: Mapping[str, set[Series]]) -> None:
-        """Remove what no subject shows any more, and the counts of subjects that have vanished."""
-        gone = {
-            each for subject, series in before.items() for each in series - self._shown.get(subject, set())
+    def _remove_obsolete(self, before: Mapping[str, set[Series]]) -> None:
+        """Remove series that no subject has any more, and the counters of subjects that no longer exist."""
+        obsolete = {
+            each for subject, series in before.items() for each in series - self._series.get(subject, set())
         }
-        if gone:
-            gone = gone.difference(*self._shown.values())
-        for subject in self._counted.keys() - self._shown.keys():
-            gone |= self._counted.pop(subject)
-        for metric, labels in gone:
+        if obsolete:
+            obsolete = obsolete.difference(*self._series.values())
+        for subject in self._counted.keys() - self._series.keys():
+            obsolete |= self._counted.pop(subject)
+        for metric, labels in obsolete:
             metric.remove(*labels)
 
 
 class OperatorMetrics:
-    """All that `/metrics` shows, in a registry of its own."""
+    """All metrics of the operator, in a registry of their own."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the counters' series, and nobody asks for them
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the counters' series, and nobody uses them
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         build = Info("equipoise_build", "The version that runs.", registry=registry)
@@ -149,9 +149,9 @@ class OperatorMetrics:
     def observe_cycle(
         self, balancer: str, report: CycleReport, took_seconds: float, at: float
     ) -> Sequence[FailedTurn]:
-        """Count a cycle that decided; one that saw only a part of the world is no success.
+        """Count a cycle that decided; a cycle that observed only a part of the cluster is no success.
 
-        Returns whose numbers could not be shown.
+        Returns the decisions whose metrics could not be set.
         """
         assert took_seconds >= 0, f"a cycle of {balancer} ended before it began"
         isolation = Isolation()
@@ -172,23 +172,23 @@ class OperatorMetrics:
         return isolation.failed
 
     def observe_failure(self, balancer: str, result: str, took_seconds: float) -> None:
-        """Count a cycle that did not; what was last known of its subjects stays."""
+        """Count a cycle that failed; the series of its subjects keep their values."""
         self._cycles.labels(balancer, result).inc()
         self._seconds.labels(balancer).observe(took_seconds)
 
     def leadership_changed(self, epoch: int | None) -> None:
-        """Note that we began (an epoch) or ceased (None) to lead."""
+        """Record that this process began to lead (an epoch) or ceased to (None)."""
         self._leader.set(epoch is not None)
         if epoch is not None:
             self._epoch.set(epoch)
         self._transitions.labels("follower" if epoch is None else "leader").inc()
 
     def read_gauge(self, name: str, read: Callable[[], float]) -> None:
-        """Show a number that is read when it is asked for."""
+        """Add a gauge that is read at each scrape."""
         Gauge(f"equipoise_{name}", READ_GAUGES[name], registry=self.registry).set_function(read)
 
     def add(self, collector: Collector) -> None:
-        """Show what a collector reads when it is asked."""
+        """Register a collector."""
         self.registry.register(collector)
 
 
@@ -197,7 +197,7 @@ def _counter(registry: CollectorRegistry, name: str, what: str, *labels: str) ->
 
 
 class ReflectorMetrics(Collector):
-    """What the caches have been through, read when it is asked for."""
+    """Counters and ages of the caches, read at each scrape."""
 
     def __init__(self, reflectors: Callable[[], Sequence[Any]], monotonic: Callable[[], float]) -> None:
         self._reflectors = reflectors
@@ -208,7 +208,7 @@ class ReflectorMetrics(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Sum over the reflectors of each resource: with several namespaces there are several."""
+        """Yield the metrics by resource, summed over its reflectors: one per watched namespace."""
         lists = _family(CounterMetricFamily, "lists", "Whole lists of a resource.")
         watches = _family(CounterMetricFamily, "watches", "Watches begun: the first, and reconnects.")
         failures = _family(CounterMetricFamily, "failures", "Lists and watches that failed.")

@@ -1,7 +1,7 @@
 """Where usage comes from: a Prometheus that is named or found in the cluster, or metrics.k8s.io.
 
-A source may go away, and a better one turn up. An operator looks again, but what is measured never moves from
-one Prometheus to another by itself: a chosen one stays the choice while its Service is there.
+A source can disappear, and a better one can appear. An operator searches again, but never switches from one
+Prometheus to another by itself: the chosen one is used as long as its Service exists.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SEARCH_SECONDS = 300.0
-"""How often a better source is looked for while the second choice serves."""
-GONE_SECONDS = 60.0
-"""How long the Service of the chosen Prometheus must be gone before another is looked for."""
+"""The interval between searches for a better source while the second choice is used."""
+MISSING_SECONDS = 60.0
+"""How long the Service of the chosen Prometheus must be missing before another is searched for."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusOptions:
-    """What the command line says about Prometheus."""
+    """The command line's options for Prometheus."""
 
     url: str | None = None
     namespaces: tuple[str, ...] = ()
-    """Where one is looked for without a URL; none means the usual."""
+    """The namespaces to search without a URL; empty means the default ones."""
     token_file: str | None = None
     user: str | None = None
     password_file: str | None = None
@@ -58,7 +58,7 @@ def resource_metrics(client: Client) -> Metrics:
 
 
 def find_prometheus(client: Client, options: PrometheusOptions) -> DiscoveredPrometheus:
-    """Return the Prometheus of the namespaces that the options name; a URL is not looked at."""
+    """Return the Prometheus found in the options' namespaces; their URL is ignored."""
     from equipoise.adapters.prometheus.discover import NAMESPACES, find
 
     return find(client, options.namespaces or NAMESPACES)
@@ -67,7 +67,7 @@ def find_prometheus(client: Client, options: PrometheusOptions) -> DiscoveredPro
 def prometheus_metrics(
     client: Client, options: PrometheusOptions, found: DiscoveredPrometheus | None = None
 ) -> PrometheusMetrics:
-    """Reach Prometheus by its address, or as it was found, or find it in the cluster."""
+    """Return the Prometheus at the options' URL, or else the found one, searched for if None."""
     from equipoise.adapters.prometheus.metrics import connect as connect_prometheus
     from equipoise.adapters.prometheus.settings import QueryLimits
 
@@ -85,7 +85,7 @@ def prometheus_metrics(
 
 
 def _names(options: PrometheusOptions) -> LabelNames:
-    """Return the labels that tell one container from another, as they are called there."""
+    """Return the names of the labels that identify a container in this Prometheus."""
     from equipoise.adapters.prometheus.settings import LabelNames
 
     labels = _pairs("--prometheus-label", options.labels)
@@ -112,7 +112,7 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name:
-            # A header may be a token: what was typed is not repeated.
+            # A header may be a token, so it is not repeated in the error.
             got = "something else" if option == "--prometheus-header" else repr(text)
             raise BadInput(f"{option}: expected NAME=VALUE, got {got}")
         pairs[name] = value
@@ -129,7 +129,7 @@ def _secret(path: str | None) -> str | None:
 
 
 class MultiNamespaceCluster:
-    """Answers for the namespaces that are watched, and raises for any other: nothing is known of it."""
+    """Returns the objects of the watched namespaces, and raises for any other."""
 
     def __init__(self, clusters: Mapping[str, Cluster]) -> None:
         self._clusters = clusters
@@ -138,11 +138,11 @@ class MultiNamespaceCluster:
         return [pod for cluster in self._of(namespace) for pod in cluster.pods()]
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
-        """Ask the server, not a cache."""
+        """Return the pods from the API server, not from a cache."""
         return self._of(workload.ref.namespace)[0].pods_now(workload)
 
     def nodes(self) -> Sequence[Node]:
-        """Return the nodes, which every view has."""
+        """Return the nodes, which every namespace's cache has."""
         return next(iter(self._clusters.values())).nodes()
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
@@ -158,7 +158,7 @@ class MultiNamespaceCluster:
         return [pdb for cluster in self._of(namespace) for pdb in cluster.pdbs()]
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        """Return whose autoscaling is paused, and by what."""
+        """Return the workloads whose autoscaling is paused, and by what."""
         return {
             ref: why for cluster in self._of(namespace) for ref, why in cluster.autoscaler_pauses().items()
         }
@@ -182,16 +182,16 @@ def cached_clusters(client: Client, namespaces: Sequence[str]) -> tuple[Cluster,
 
 
 class Source(NamedTuple):
-    """Where usage comes from, and whether something better may be found."""
+    """A source of usage, and whether a better one may be found."""
 
     metrics: Metrics
     is_second_choice: bool = False
 
 
 class ChosenPrometheus:
-    """The Prometheus that all loops ask. One that was found stays the choice while its Service is there.
+    """The Prometheus that all loops query; one that was found is used as long as its Service exists.
 
-    It stays so when it does not answer: what is measured never moves to another server by itself.
+    It is used even while it does not answer: the operator never switches to another server by itself.
     """
 
     def __init__(
@@ -207,10 +207,10 @@ class ChosenPrometheus:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._chosen: tuple[DiscoveredPrometheus, PrometheusMetrics] | None = None
-        self._gone_since: float | None = None
+        self._missing_since: float | None = None
 
     def metrics(self) -> PrometheusMetrics:
-        """Return the Prometheus at the address that was given, or the chosen one; without any, find one."""
+        """Return the Prometheus at the URL of the options, or the chosen one; search if there is none."""
         if self._options.url is not None:
             return prometheus_metrics(self._client, self._options)
         with self._lock:
@@ -225,27 +225,27 @@ class ChosenPrometheus:
     def _choose(self, found: DiscoveredPrometheus) -> PrometheusMetrics:
         assert self._lock.locked(), "two threads may choose at once"
         metrics = prometheus_metrics(self._client, self._options, found)
-        self._chosen, self._gone_since = (found, metrics), None
+        self._chosen, self._missing_since = (found, metrics), None
         self._log.info(f"the Prometheus {found.candidate} is used: {found.how}", others=list(found.others))
         return metrics
 
     def _stays(self, found: DiscoveredPrometheus) -> bool:
-        """Return whether the chosen one is still there; where its port or its path changed, follow it."""
+        """Return whether the chosen Prometheus still exists; adopt a changed port or path."""
         try:
             now = still(self._client, found.candidate)
         except WorldFailed:
-            return True  # not known, so nothing changes
+            return True  # unknown, so nothing changes
         if now is None:
-            self._gone_since = self._monotonic() if self._gone_since is None else self._gone_since
-            return self._monotonic() - self._gone_since < GONE_SECONDS
-        self._gone_since = None
+            self._missing_since = self._monotonic() if self._missing_since is None else self._missing_since
+            return self._monotonic() - self._missing_since < MISSING_SECONDS
+        self._missing_since = None
         if now != found.candidate:
             self._choose(replace(found, transport=ServiceProxy(self._client, *now)))
         return True
 
 
 class DiscoveredMetrics:
-    """Usage from wherever it comes now. A source that fails is dropped, and looked for again next time."""
+    """Reads usage from the current source; after a failure, the next call searches for a source again."""
 
     def __init__(self, find: Callable[[], Source], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._find = find
@@ -260,9 +260,9 @@ class DiscoveredMetrics:
         client: Client,
         metrics_from: str,
         prometheus: Callable[[], Metrics],
-        tell: Callable[[str], object],
+        on_warning: Callable[[str], object],
     ) -> DiscoveredMetrics:
-        """Look as the one-shot commands do: Prometheus first, metrics.k8s.io where there is none."""
+        """Search like the one-shot commands: Prometheus first, metrics.k8s.io if there is none."""
 
         def find() -> Source:
             if metrics_from == "metrics-server":
@@ -272,7 +272,7 @@ class DiscoveredMetrics:
             except NotFound as error:
                 if metrics_from == "prometheus":
                     raise
-                tell(f"no Prometheus was found, so usage is read from metrics.k8s.io ({error})")
+                on_warning(f"no Prometheus was found, so usage is read from metrics.k8s.io ({error})")
                 return Source(resource_metrics(client), is_second_choice=True)
 
         return cls(find)
@@ -280,19 +280,19 @@ class DiscoveredMetrics:
     def cpu_usage(
         self, pods_by_namespace: Mapping[str, Sequence[str]], at: float, window_seconds: float
     ) -> CpuUsage:
-        return self._ask(lambda metrics: metrics.cpu_usage(pods_by_namespace, at, window_seconds))
+        return self._query(lambda metrics: metrics.cpu_usage(pods_by_namespace, at, window_seconds))
 
     def scalar(self, query: str, at: float) -> float | None:
-        """Ask for one number; a query that cannot be read is of one policy, and is nothing but no answer."""
+        """Return one number; an invalid query raises WorldFailed, since it concerns one policy only."""
         try:
-            return self._ask(lambda metrics: metrics.scalar(query, at))
+            return self._query(lambda metrics: metrics.scalar(query, at))
         except BadInput as error:
             raise WorldFailed(str(error)) from error
 
-    def _ask(self, question: Callable[[Metrics], T]) -> T:
+    def _query(self, query_metrics: Callable[[Metrics], T]) -> T:
         source = self._current()
         try:
-            return question(source.metrics)
+            return query_metrics(source.metrics)
         except WorldFailed:
             with self._lock:
                 if self._source is source:

@@ -1,8 +1,7 @@
-"""Documents and tables on standard output; everything else goes to standard error.
+"""Input and output of the commands: files, documents and tables, warnings and progress.
 
-How far a long read is, on a terminal; a file or a pipe gets nothing of it.
-
-Files that users give us.
+Scripts read standard output. So documents and tables alone go there; warnings and progress go to standard
+error, and progress only if that is a terminal.
 """
 
 import codecs
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 _CONTROLS = dict.fromkeys(
     [*range(0x20), *range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 )
-"""What steers a terminal, or turns the direction of writing; but for the end of a line."""
+"""Control characters of terminals and of writing direction, except the newline."""
 del _CONTROLS[0x0A]
 
 _STAND_INS = {
@@ -35,7 +34,7 @@ _STAND_INS = {
     **dict.fromkeys("▁▂▃▏▎▍", "."),
     **dict.fromkeys("▄▅▆▇█▌▋▊▉", "#"),
 }
-"""What a terminal of few letters gets instead of ours; a letter of somebody's name becomes a `?`."""
+"""ASCII replacements for our own symbols; any other character that cannot be encoded becomes `?`."""
 
 
 class Format(StrEnum):
@@ -47,7 +46,7 @@ class Format(StrEnum):
 
 
 def print_anywhere() -> None:
-    """Have what a stream can't encode replaced, where it would end the command."""
+    """Replace characters that a stream cannot encode, which would otherwise end the command."""
     codecs.register_error("equipoise", _stand_in)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -62,13 +61,13 @@ def _stand_in(error: UnicodeError) -> tuple[str, int]:
 
 
 def is_any_letter_printed() -> bool:
-    """Whether standard output takes every letter; a document for scripts escapes them where it does not."""
+    """Return whether standard output can encode every character."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return encoding.lower().startswith("utf")
 
 
 def escaped(text: str) -> str:
-    """Return JSON as it is; with escapes where standard output does not take every letter."""
+    """Return JSON, escaped to ASCII if standard output cannot encode every character."""
     if text.isascii() or is_any_letter_printed():
         return text
     return "".join(letter if letter.isascii() else json.dumps(letter)[1:-1] for letter in text)
@@ -89,7 +88,7 @@ def print_document(document: Any, form: Format) -> None:
 
 
 def print_sentences(*sentences: str) -> None:
-    """Print a line each, which ends between words on a terminal and nowhere in a pipe."""
+    """Print each sentence on a line, wrapped between words on a terminal only."""
     from rich.text import Text
 
     from equipoise.runtime.console import Console
@@ -126,13 +125,13 @@ def print_done(
     outcomes: "Sequence[Sequence[Outcome]]",
     form: Format,
 ) -> None:
-    """Print what was done in the shape of a plan, with what came of each action."""
+    """Print decisions like a plan, with the outcome of each action."""
     from equipoise.core.decision import outcome_document, plan_document
 
     if form is not Format.TABLE:
         document = plan_document(balancer, list(decisions))
-        for part, came in zip(document["decisions"], outcomes, strict=True):
-            part["outcomes"] = [outcome_document(outcome) for outcome in came]
+        for part, outcomes_of_decision in zip(document["decisions"], outcomes, strict=True):
+            part["outcomes"] = [outcome_document(outcome) for outcome in outcomes_of_decision]
         print_document(document, form)
         return
     from equipoise.engine.balancer import balancer as descriptor
@@ -142,16 +141,16 @@ def print_done(
     if not decisions:
         console.print("There was nothing to decide.")
         return
-    _, deed = descriptor(balancer).verbs
-    console.print(plan_table(decisions, doing=f"{deed.upper()}, IN ORDER"))
+    _, past_verb = descriptor(balancer).verbs
+    console.print(plan_table(decisions, doing=f"{past_verb.upper()}, IN ORDER"))
     acted = sum(len(decision.actions) for decision in decisions)
     held = sum(bool(decision.held) for decision in decisions)
     pods = "pod" if acted == 1 else "pods"
-    console.print(f"{len(decisions)} decided, {acted} {pods} {deed}, {held} held.")
+    console.print(f"{len(decisions)} decided, {acted} {pods} {past_verb}, {held} held.")
 
 
 def plan_table(decisions: "Sequence[Decision]", doing: str = "EVICT, IN ORDER") -> Any:
-    """Lay decisions out: what it is about, why, and what would be done, in order."""
+    """Return a table of decisions: the subject, the reason, and the actions in order."""
     from rich.text import Text
 
     from equipoise.runtime.console import table
@@ -177,7 +176,7 @@ def _named(action: "Action") -> str:
 
 
 def plain(text: str) -> str:
-    """Leave out what would steer a terminal; others wrote names and messages that we print."""
+    """Return text without control characters; names and messages come from outside."""
     return text.translate(_CONTROLS)
 
 
@@ -186,17 +185,17 @@ def warn(message: str) -> None:
 
 
 def warn_of_nothing(what: str, *, is_everywhere: bool) -> None:
-    """Warn that nothing was found, and where else to look, unless that was everywhere."""
+    """Warn that nothing was found; name the options for other namespaces unless all were searched."""
     where = " in any namespace" if is_everywhere else "; -n NAMESPACE or -A look elsewhere"
     warn(f"{what} was found{where}")
 
 
 def tell(message: str) -> None:
-    """Print one line on standard error, where it can be printed at all."""
+    """Print one line on standard error; a closed or failing standard error is ignored."""
     if sys.stderr is not None:  # closed: a print without it would go to standard output
         from equipoise.adapters.urls import without_users
 
-        with suppress(OSError):  # what is to be told is not worth another exit status
+        with suppress(OSError):  # a failed message must not change the exit status
             print(plain(without_users(" ".join(message.split()))), file=sys.stderr, flush=True)
 
 
@@ -204,17 +203,17 @@ T = TypeVar("T")
 
 
 LARGE_BYTES = 32 * 1024 * 1024
-"""A file of less is read before anybody would look at a bar."""
+"""The minimum size of a file whose reading shows a progress bar."""
 
 
 @contextmanager
 def reading(what: str, bytes_min: int = 0) -> Iterator[Callable[[int], None] | None]:
-    """Show what is read and how much of it came; its size is known when it has all come.
+    """Show a progress bar of the bytes read, on a terminal; yields the function that counts them, or None.
 
-    Of a file, `what` is its path, and one that is smaller than so many bytes is not shown.
+    With `bytes_min`, `what` is a path, and a smaller file gets no bar.
     """
-    is_seen = sys.stderr is not None and sys.stderr.isatty()
-    if not is_seen or (bytes_min and _is_smaller(what, bytes_min)):
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    if not is_terminal or (bytes_min and _is_smaller(what, bytes_min)):
         yield None
         return
     from rich.progress import (
@@ -235,53 +234,53 @@ def reading(what: str, bytes_min: int = 0) -> Iterator[Callable[[int], None] | N
         TransferSpeedColumn(),
         TimeElapsedColumn(),
     )
-    lock, came = threading.Lock(), 0
-    # Transient: what is left on the terminal is the answer.
+    lock, bytes_read = threading.Lock(), 0
+    # Transient: only the answer stays on the terminal.
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(what, total=None)
 
         def on_bytes(count: int) -> None:
-            nonlocal came
+            nonlocal bytes_read
             with lock:
-                came += count
-                bar.update(task, completed=came)
+                bytes_read += count
+                bar.update(task, completed=bytes_read)
 
         yield on_bytes
 
 
 def _is_smaller(path: str, bytes_min: int) -> bool:
-    """Whether it is a file, and no pipe, of fewer bytes; so is one that is not there."""
+    """Return whether a path is a smaller file, or missing; False for a pipe."""
     if path == "-":
         return False
     try:
         return Path(path).stat().st_size < bytes_min and not Path(path).is_fifo()
     except (OSError, ValueError):
-        return True  # whoever reads it says why it can't be read
+        return True  # reading it reports the error
 
 
 def counting(items: Iterable[T], what: str, total: int) -> Iterable[T]:
-    """Show how many of them were done, one by one."""
+    """Return the items, with a progress bar on a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         return items
-    return _counted(items, what, total)
+    return _with_progress(items, what, total)
 
 
-def _counted(items: Iterable[T], what: str, total: int) -> Iterator[T]:
-    with stepping(what, total) as told:
+def _with_progress(items: Iterable[T], what: str, total: int) -> Iterator[T]:
+    with stepping(what, total) as on_step:
         for number, item in enumerate(items):
-            told(number)
+            on_step(number)
             yield item
 
 
-def _unseen(done: int, total: int | None = None) -> None:
+def _ignore(done: int, total: int | None = None) -> None:
     del done, total
 
 
 @contextmanager
 def stepping(title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """Show how far something is, where somebody watches; it is called with the steps done, and all steps."""
+    """Show a progress bar on a terminal; yields a function of the steps done and the total."""
     if sys.stderr is None or not sys.stderr.isatty():
-        yield _unseen
+        yield _ignore
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -292,10 +291,10 @@ def stepping(title: str, total: int | None = None) -> Iterator[Callable[..., Non
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
 
-        def told(done: int, total: int | None = total) -> None:
+        def on_step(done: int, total: int | None = total) -> None:
             bar.update(task, completed=done, total=total)
 
-        yield told
+        yield on_step
 
 
 SIZE_MAX_BYTES = 64 * 1024 * 1024

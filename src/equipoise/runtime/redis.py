@@ -1,6 +1,7 @@
-"""Pools on a server that may be away, now or later; for whoever runs for long.
+"""Connects to the pools in Redis: for one command, or for a process that must survive Redis outages.
 
-Opens the pools that a command is about: a server by its URL, or the embedded one.
+A Redis may be down, may move to another URL and may change its password while a process runs. So
+`RemotePools` connects on first use and again after an error; one that may evict keys is not used.
 """
 
 import os
@@ -29,27 +30,27 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 EVICTION_SECONDS = 30.0
-"""After so long the server is asked again how it evicts keys: the setting can change while it runs."""
+"""The interval between checks of the server's eviction policy, which can change while it runs."""
 REST_SECONDS = 1.0
-"""After a connection that failed, the next is not tried sooner: many callers would all wait for it."""
+"""The minimum delay after a failed connection: otherwise each of many callers would wait for its own."""
 
 
 class _Connected:
-    """Pools on one connection, and how many ask there now: whoever asks is not cut off."""
+    """Pools on one connection, and the number of calls in progress: it is closed after the last one."""
 
     def __init__(self, pools: RedisPools, url: str) -> None:
         self.pools = pools
         self.url = url
-        self.asking = 0
+        self.calls = 0
         self.is_retired = False
 
 
 class RemotePools:
-    """Connects when it is first asked; after a failure the URL is read anew, since passwords change.
+    """Connects on first use; after a failure the URL is read again, since passwords change.
 
-    It may be asked from any thread. The client behind it finds a server again by itself; one of another URL
-    is let go of as soon as nobody asks it any more. Unless somebody accepted it, a server that evicts keys is
-    asked nothing: neither at first, nor after a failover, nor when its setting changes.
+    Safe from any thread. The client reconnects to its server by itself; when the URL has changed, the old
+    connection is closed after its last call. A server that evicts keys is never used unless that is accepted:
+    neither at first, nor after a failover, nor when its setting changes.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class RemotePools:
         accepting: str = "--accept-eviction",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take what is needed to connect; `accepting` names the option behind `accepts_eviction`."""
+        """Store what is needed to connect; `accepting` is the option of `accepts_eviction`, for errors."""
         self._url = url
         self._prefix = prefix
         self._lease_seconds = lease_seconds
@@ -72,66 +73,66 @@ class RemotePools:
         self._timeout_seconds = timeout_seconds
         self._accepts_eviction = accepts_eviction
         self._accepting = accepting
-        self._asked_at = float("-inf")
+        self._checked_at = float("-inf")
         self._monotonic = monotonic
-        self._connecting = threading.Lock()
-        self._counting = threading.Lock()
-        """Never held while a server is waited for."""
+        self._connect_lock = threading.Lock()
+        self._count_lock = threading.Lock()
+        """Never held during network calls."""
         self._current: _Connected | None = None
-        self._is_doubtful = True
+        self._needs_check = True
         self._failed: tuple[float, EquipoiseError] | None = None
 
-    def ask(self, question: Callable[[RedisPools], T]) -> T:
-        self._look_again()
-        connected = self._taken()
+    def ask(self, call: Callable[[RedisPools], T]) -> T:
+        self._check_eviction()
+        connected = self._acquire()
         if connected is None:
-            with self._connecting:
-                connected = self._taken() or self._connect()
+            with self._connect_lock:
+                connected = self._acquire() or self._connect()
         try:
-            return question(connected.pools)
+            return call(connected.pools)
         except WorldFailed:
-            self._is_doubtful = True
+            self._needs_check = True
             raise
         finally:
-            self._give_back(connected)
+            self._release(connected)
 
     def close(self) -> None:
-        with self._connecting:
+        with self._connect_lock:
             self._use(None)
 
-    def _taken(self) -> _Connected | None:
-        """Take the pools to ask them, unless they are in doubt."""
-        with self._counting:
-            found = None if self._is_doubtful else self._current
+    def _acquire(self) -> _Connected | None:
+        """Return the current pools and count a call, or None if they must be connected or checked first."""
+        with self._count_lock:
+            found = None if self._needs_check else self._current
             if found is not None:
                 assert not found.is_retired, "taken after it was let go of"
-                found.asking += 1
+                found.calls += 1
             return found
 
-    def _give_back(self, connected: _Connected) -> None:
-        with self._counting:
-            connected.asking -= 1
-            assert connected.asking >= 0, "given back more often than taken"
-            is_left = connected.is_retired and not connected.asking
-        if is_left:
+    def _release(self, connected: _Connected) -> None:
+        with self._count_lock:
+            connected.calls -= 1
+            assert connected.calls >= 0, "given back more often than taken"
+            is_unused = connected.is_retired and not connected.calls
+        if is_unused:
             connected.pools.close()
 
     def _use(self, connected: _Connected | None) -> None:
-        """Take these, now and from now on, or none; those before are closed by whoever asks them last."""
-        with self._counting:
+        """Make these pools current, or none; the previous ones are closed after their last call."""
+        with self._count_lock:
             assert connected is None or not connected.is_retired, "used after it was let go of"
             before, self._current = self._current, connected
-            self._is_doubtful = connected is None
+            self._needs_check = connected is None
             if connected is not None:
-                connected.asking += 1
+                connected.calls += 1
             if before is None or before is connected:
                 return
             before.is_retired = True
-            before.asking += 1
-        self._give_back(before)
+            before.calls += 1
+        self._release(before)
 
     def _connect(self) -> _Connected:
-        """Take the pools where the URL says now, connected anew if they were elsewhere."""
+        """Return the pools at the current URL; connect if the URL has changed, else check them."""
         if self._failed is not None and self._monotonic() - self._failed[0] < REST_SECONDS:
             raise self._failed[1]
         try:
@@ -167,34 +168,34 @@ class RemotePools:
             ask_at_every_connect(client)
         return _Connected(pools, url)
 
-    def _look_again(self) -> None:
-        """Ask now and then whether the server evicts keys by now; who finds that out leaves it in doubt."""
-        if self._accepts_eviction or self._monotonic() - self._asked_at < EVICTION_SECONDS:
+    def _check_eviction(self) -> None:
+        """Check the server's eviction policy when due; on a failure, the next call connects again."""
+        if self._accepts_eviction or self._monotonic() - self._checked_at < EVICTION_SECONDS:
             return
-        with self._connecting:
-            current, is_due = self._current, self._monotonic() - self._asked_at >= EVICTION_SECONDS
-            if current is None or self._is_doubtful or not is_due:
+        with self._connect_lock:
+            current, is_due = self._current, self._monotonic() - self._checked_at >= EVICTION_SECONDS
+            if current is None or self._needs_check or not is_due:
                 return
             try:
                 self._expect_no_eviction(current.pools)
             except WorldFailed:
-                self._is_doubtful = True  # the next connection says why
+                self._needs_check = True  # the next connection raises the reason
 
     def _expect_no_eviction(self, pools: RedisPools) -> None:
-        """Refuse a server that may remove the keys of live calls. Whatever it answers, no pool was asked."""
+        """Raise SetUpWrong for a server that may evict the keys of live calls, and WorldFailed if unknown."""
         if self._accepts_eviction:
             return
         try:
-            said = pools.eviction()
+            objection = pools.eviction()
         except Unanswered as error:
             raise WorldFailed(str(error)) from error
-        if said:
-            raise SetUpWrong(f"{said}, or accept it with {self._accepting}")
-        self._asked_at = self._monotonic()
+        if objection:
+            raise SetUpWrong(f"{objection}, or accept it with {self._accepting}")
+        self._checked_at = self._monotonic()
 
 
 def read_url(name: str, file: str) -> str:
-    """Read a URL from a file, such as one of a Secret; `name` is what the user calls the file."""
+    """Return the URL in a file, such as one of a Secret; `name` is the setting of the file, for errors."""
     try:
         text = Path(file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -207,7 +208,7 @@ def read_url(name: str, file: str) -> str:
 
 
 class ReconnectingPools:
-    """The port of the loop on pools that may be away."""
+    """The loop's `Pools` port on `RemotePools`."""
 
     def __init__(self, remote: RemotePools) -> None:
         self._ask = remote.ask
@@ -227,26 +228,26 @@ class ReconnectingPools:
         return self._ask(lambda pools_: pools_.recover(pods, epoch))
 
 
-def remote_pools(url: Callable[[], str], asked: "PoolsSettings") -> RemotePools:
-    """Return the pools as the settings describe them."""
+def remote_pools(url: Callable[[], str], settings: "PoolsSettings") -> RemotePools:
+    """Return the pools that the settings describe."""
     return RemotePools(
         url,
-        asked.prefix,
-        lease_seconds=asked.lease_seconds,
-        accepts_eviction=asked.accept_eviction,
+        settings.prefix,
+        lease_seconds=settings.lease_seconds,
+        accepts_eviction=settings.accept_eviction,
         accepting="pools.acceptEviction",
     )
 
 
-def url_source(asked: "PoolsSettings") -> Callable[[], str]:
-    """Return where the URL comes from; a file is read whenever a connection is made."""
-    url, file = asked.redis_url, asked.redis_url_file
+def url_source(settings: "PoolsSettings") -> Callable[[], str]:
+    """Return a function that returns the URL; a file is read again for each connection."""
+    url, file = settings.redis_url, settings.redis_url_file
     if file is not None and url is None:
         return lambda: read_url("pools.redisUrlFile", file)
     if url is None or file is not None:
         both = "one of pools.redisUrl and pools.redisUrlFile" if url else "the address of a Redis"
         raise BadInput(f"pools.redisUrl: expected {both}, since balancers has pools")
-    address_of(url)  # refuses what makes no sense now, not in the first cycle
+    address_of(url)  # rejects an invalid URL now, not in the first cycle
     return lambda: url
 
 

@@ -1,7 +1,7 @@
-"""Runs one balancer's loop, in the operator as in the node agent: cycles at fixed moments, until a signal.
+"""Runs one balancer's loop, in the operator and in the node agent: cycles at fixed intervals, until a signal.
 
-A loop must not end by a failure, nor hang unseen. So one cycle runs at a time, whatever it raises ends that
-cycle only, and every cycle renews a heartbeat: without one for too long the process counts as stalled.
+A loop must neither end by a failure nor hang unnoticed. So one cycle runs at a time, an exception ends only
+that cycle, and every cycle renews a heartbeat: a loop without a recent one counts as stalled.
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from equipoise.core.errors import SetUpWrong
 
-if TYPE_CHECKING:  # a process asks for its signals before it imports the rest
+if TYPE_CHECKING:  # a process installs its signal handlers before it imports the rest
     from equipoise.ports import Clock, CycleReport
     from equipoise.ports.wiring import Loop
     from equipoise.runtime.logs import Log
@@ -26,19 +26,19 @@ JITTER_MAX_SECONDS = 5.0
 SYNC_POLL_SECONDS = 0.1
 SYNC_REPORT_SECONDS = 60.0
 WAKE_SECONDS = 1.0
-"""So long at least is between two cycles of a loop that is woken."""
+"""The minimum delay between cycles that a wake-up starts."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class SystemClock:
-    """The time of day."""
+    """The system's wall clock, in seconds since the epoch."""
 
     def now(self) -> float:
         return time.time()
 
 
 class Heartbeat:
-    """The sign of life of one loop."""
+    """The heartbeat of one loop: the time of its last progress."""
 
     def __init__(
         self, name: str, interval_seconds: float, monotonic: Callable[[], float] = time.monotonic
@@ -49,7 +49,7 @@ class Heartbeat:
         self._renewed_at = monotonic()
 
     def renew(self) -> None:
-        """Record that the loop gets on."""
+        """Record that the loop makes progress."""
         self._renewed_at = self._monotonic()
 
     def liveness_error(self) -> str | None:
@@ -61,32 +61,32 @@ class Heartbeat:
 
 
 class HeartbeatRegistry:
-    """Heartbeats by thread: what runs deep inside a loop need not know which loop it is."""
+    """Maps each thread to its loop's heartbeat, so that code deep inside a loop needs no reference to it."""
 
     def __init__(self) -> None:
         self._by_thread: dict[int, Heartbeat] = {}
 
     def own(self, heartbeat: Heartbeat) -> None:
-        """Make this heartbeat the calling thread's."""
+        """Register this heartbeat for the calling thread."""
         assert heartbeat not in self._by_thread.values(), f"two threads run {heartbeat.name}"
         self._by_thread[threading.get_ident()] = heartbeat
 
     def renew(self) -> None:
-        """Renew the heartbeat of the calling thread, where it has one."""
+        """Renew the calling thread's heartbeat; does nothing if it has none."""
         heartbeat = self._by_thread.get(threading.get_ident())
         if heartbeat is not None:
             heartbeat.renew()
 
 
 class CycleObserver(Protocol):
-    """Shows what came of cycles: in metrics, in the log, as events."""
+    """Reports results of cycles: in metrics, in the log, as events."""
 
     def observe_cycle(self, report: "CycleReport", took_seconds: float) -> None:
-        """Show a cycle that decided; what this raises counts as a failure of the cycle."""
+        """Report a cycle that decided; an exception raised here counts as a failure of the cycle."""
         ...
 
     def observe_failure(self, error: Exception, took_seconds: float) -> None:
-        """Show what ended a cycle."""
+        """Report the exception that ended a cycle."""
         ...
 
 
@@ -96,7 +96,7 @@ def nothing_missing() -> list[str]:
 
 
 class LoopRunner:
-    """Runs a loop until `stopping` is set; the cycle under way is then finished."""
+    """Runs a loop until `stopping` is set; the current cycle is finished first."""
 
     def __init__(
         self,
@@ -111,16 +111,16 @@ class LoopRunner:
         jitter_seconds: float = 0.0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; `missing` returns what the first cycle still has to wait for."""
+        """Create the thread; `missing` returns the dependencies that the first cycle still waits for."""
         assert loop.interval_seconds > 0, f"loop {loop.name} has no interval"
         self.loop = loop
         self.heartbeat = Heartbeat(loop.name, loop.interval_seconds, monotonic)
         self.failures = 0
         """How many of the last cycles failed, in a row."""
         self.last_error: Exception | None = None
-        """What ended the last cycle, where it failed."""
+        """The exception that ended the last cycle; None if it succeeded."""
         self.has_succeeded = False
-        """Whether any cycle has observed all that it should."""
+        """True after one cycle that observed everything it should."""
         self._observer = observer
         self._clock = clock
         self._heartbeats = heartbeats
@@ -140,19 +140,19 @@ class LoopRunner:
         return not self._thread.is_alive()
 
     def liveness_error(self) -> str | None:
-        """Return what only a restart can mend, or None."""
+        """Return an error that only a restart fixes (a dead thread, a stalled loop), or None."""
         if self._thread.ident is not None and not self._thread.is_alive() and not self._stopping.is_set():
             return f"the thread of loop {self.loop.name} has died"
         return self.heartbeat.liveness_error()
 
     def readiness_errors(self) -> list[str]:
-        """Return why the loop is not at work: no cycle has gone well yet, or a dependency is set up wrong."""
+        """Return why the loop is not ready: no cycle has succeeded yet, or a dependency is misconfigured."""
         if isinstance(self.last_error, SetUpWrong):
             return [f"loop {self.loop.name}: {self.last_error}"]
         return [] if self.has_succeeded else [f"loop {self.loop.name}: no cycle has gone well yet"]
 
     def run(self) -> None:
-        """Run cycles at fixed moments on the calling thread; those that were missed are left out."""
+        """Run cycles at fixed intervals on the calling thread; missed cycles are skipped, not made up for."""
         self._heartbeats.own(self.heartbeat)
         self._stopping.wait(self._jitter_seconds)
         self._wait_until_ready()
@@ -166,19 +166,19 @@ class LoopRunner:
                 due = self._monotonic()
 
     def _is_woken(self, due: float) -> bool:
-        """Wait for the next cycle, and return whether the loop wants it sooner: it is asked once a second."""
-        wants = getattr(self.loop, "is_woken", None)
-        while (left := due - self._monotonic()) > 0:
-            is_stopping = self._stopping.wait(left if wants is None else min(left, WAKE_SECONDS))
+        """Wait until the next cycle is due; return True early if the loop is woken (polled each second)."""
+        is_woken = getattr(self.loop, "is_woken", None)
+        while (remaining := due - self._monotonic()) > 0:
+            is_stopping = self._stopping.wait(remaining if is_woken is None else min(remaining, WAKE_SECONDS))
             self.heartbeat.renew()
             if is_stopping:
                 return False
-            if wants is not None and wants():
+            if is_woken is not None and is_woken():
                 return True
         return False
 
     def run_once(self) -> None:
-        """Run one cycle, and show what came of it."""
+        """Run one cycle, and report its result."""
         self.heartbeat.renew()
         began = self._monotonic()
         try:
@@ -194,7 +194,7 @@ class LoopRunner:
         self.heartbeat.renew()
 
     def _wait_until_ready(self) -> None:
-        """Wait for the caches, and log now and then what they wait for: it is mostly a missing right."""
+        """Wait for the caches, and log every minute what is missing: usually a permission."""
         reported_at = self._monotonic()
         while not self._stopping.is_set() and (missing := self._missing()):
             self.heartbeat.renew()
@@ -205,13 +205,13 @@ class LoopRunner:
 
 
 def end_on_signals() -> None:
-    """End at SIGTERM and SIGINT while nothing has begun: a container's first process would ignore them."""
+    """Exit on SIGTERM and SIGINT before anything has started; process 1 of a container would ignore them."""
     for number in SIGNALS:
         signal.signal(number, lambda *_: sys.exit(0))
 
 
 def on_signals(stopping: threading.Event) -> None:
-    """Have SIGTERM and SIGINT ask for a stop; a second one ends the process at once."""
+    """Set `stopping` on SIGTERM or SIGINT; a second signal ends the process at once."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         del frame

@@ -1,4 +1,4 @@
-"""Who may ask: bearer tokens from a file that may change while we run."""
+"""Bearer tokens from a file, which is read again when it may have changed."""
 
 import hmac
 import ipaddress
@@ -10,38 +10,38 @@ from pathlib import Path
 from equipoise.core.errors import BadInput
 
 RELOAD_SECONDS = 5.0
-"""How often the file is read again."""
+"""The interval between reads of the file."""
 LENGTH_MIN = 16
 
 
 class Tokens:
-    """The tokens of a file, one per line: during a rotation the old and the new one both hold."""
+    """The tokens of a file, one per line: during a rotation both the old and the new one are valid."""
 
     def __init__(self, file: str, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Read them; a file without a token is refused, since nobody could ever ask."""
+        """Read the tokens; raises BadInput for a file without one, since no request could ever pass."""
         self._file = Path(file)
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._tokens = self._read()
         self._loaded_at = monotonic()
         self.error = ""
-        """Why the file could not be read again; the last tokens hold meanwhile."""
+        """Why the file could not be read again; the last tokens stay valid meanwhile."""
 
     def admit(self, header: str) -> bool:
-        """Return whether an `Authorization` header carries one of the tokens."""
+        """Return whether an `Authorization` header has one of the tokens."""
         self._reload()
-        scheme, _, given = header.partition(" ")
+        scheme, _, presented = header.partition(" ")
         if scheme.lower() != "bearer":
             return False
-        found = given.strip().encode()
+        found = presented.strip().encode()
         assert self._tokens, "a file without a token was admitted"
-        # Every token is compared, and each in constant time: how long it takes tells nothing.
+        # Every token is compared, each in constant time: the duration reveals nothing.
         return sum(hmac.compare_digest(token, found) for token in self._tokens) > 0
 
-    def holds(self, given: str, derive: Callable[[bytes], str]) -> bool:
-        """Return whether this was derived from one of the tokens."""
+    def holds(self, presented: str, derive: Callable[[bytes], str]) -> bool:
+        """Return whether a value was derived from one of the tokens."""
         self._reload()
-        found = given.encode()
+        found = presented.encode()
         return sum(hmac.compare_digest(derive(token).encode(), found) for token in self._tokens) > 0
 
     def _reload(self) -> None:
@@ -69,7 +69,7 @@ class Tokens:
 
 
 def expect_safe(address: str, token_file: str | None) -> None:
-    """Refuse to be asked from elsewhere by anybody who likes."""
+    """Raise BadInput for an address that other machines can reach without a token."""
     host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
     if token_file is None and not is_loopback(host):
         raise BadInput(
@@ -79,7 +79,7 @@ def expect_safe(address: str, token_file: str | None) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine, as nobody else can call it."""
+    """Return whether a host is a loopback address or `localhost`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

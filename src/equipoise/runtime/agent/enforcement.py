@@ -1,6 +1,6 @@
-"""Whether the agent may change anything: Enforce, kinds that are ours, and no other hand on the quotas.
+"""Decides whether the agent may change anything: Enforce, CRDs that are ours, and no other agent on the node.
 
-Kinds change hands while an agent runs: somebody installs Crane, or removes it. So whose they are is looked at
+The owner of a CRD can change while an agent runs: Crane is installed or removed. So ownership is checked
 again every few minutes, and whenever the first policy appears.
 """
 
@@ -15,9 +15,9 @@ from equipoise.crd.definition import Standing
 from equipoise.qos.objects import GROUP, VERSION
 
 CHECK_SECONDS = 300.0
-"""How long an answer about the definition counts."""
+"""How long a check of the CRD's owner is valid."""
 RETRY_SECONDS = 10.0
-"""How long until a first check that failed is tried again; nothing is changed meanwhile."""
+"""The delay before a first check that failed is retried; nothing is changed meanwhile."""
 PREVIEW = "nothing is changed in Preview"
 FOREIGN = (
     "ForeignController: the kinds of ensurance.crane.io are somebody else's; nothing is changed until "
@@ -27,7 +27,7 @@ OTHER = f"the kinds of {GROUP} are somebody else's, whose agent may have written
 
 
 class EnforcementGate:
-    """Asked before each cycle whether anything may be changed."""
+    """Checks before each cycle whether anything may be changed."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class EnforcementGate:
     ) -> None:
         self._is_enforced = is_enforced
         self._takes_over = takes_over
-        # One try: a round must not wait for an API server that does not answer.
+        # One attempt: a round must not wait for an API server that does not answer.
         self._client = client.with_own_connections(backoff=Backoff(attempts_max=1))
         self._monotonic = monotonic
         self._standing: Standing | None = None
@@ -47,15 +47,15 @@ class EnforcementGate:
         self._check_at = float("-inf")
         self._why_unknown = ""
         self.is_unknown = False
-        """Whether the last denial was only that nobody could be asked: no reason to restore anything."""
+        """True if the last denial was only that the API was unreachable; throttles are then kept."""
 
-    def denial(self, beside: str, has_policies: Callable[[], bool]) -> str:
-        """Return why nothing may be changed now; `beside` names a pod of Crane's own agent on this node."""
+    def denial(self, crane_pod: str, has_policies: Callable[[], bool]) -> str:
+        """Return why nothing may be changed now, or ""; `crane_pod` is one of Crane's agent on this node."""
         self.is_unknown = False
         if not self._is_enforced:
             return PREVIEW
-        if beside:
-            return f"{_crane(beside)}; remove one of them"
+        if crane_pod:
+            return f"{_crane(crane_pod)}; remove one of them"
         if self._takes_over:
             return ""
         has_now = has_policies()
@@ -66,10 +66,10 @@ class EnforcementGate:
             return self._unknown()
         return FOREIGN if self._standing is Standing.FOREIGN else ""
 
-    def other_agent(self, beside: str) -> str:
-        """Return why a quota on this node may be another agent's, or nothing; Preview or not is no matter."""
-        if beside:
-            return _crane(beside)
+    def other_agent(self, crane_pod: str) -> str:
+        """Return why a quota on this node may be another agent's, or ""; the same in Preview and Enforce."""
+        if crane_pod:
+            return _crane(crane_pod)
         if self._takes_over:
             return ""
         self._check(is_first=False)
@@ -81,7 +81,7 @@ class EnforcementGate:
         return f"whose the kinds of {GROUP} are is not known: {self._why_unknown}"
 
     def _check(self, *, is_first: bool) -> None:
-        """Check again where it is time; a check that failed changes nothing, unless the first policy came."""
+        """Check the CRD's owner when due; a failed check keeps the last answer, unless `is_first`."""
         if is_first:
             self._standing = None
         now = self._monotonic()

@@ -1,7 +1,7 @@
-"""One node as the API server has it, kept up to date by watches: the loop's `NodeContext`, and its evictor.
+"""The node, its pods and its policies from the API server: the loop's `NodeContext`, and its evictor.
 
-A cycle must not wait for the API server. So it reads caches; what it has to ask for is asked once, and what
-does not fit of a policy is left out and reported.
+A cycle must not wait for the API server. So it reads caches that watches keep current, its few requests are
+not retried, and invalid policies are left out and reported.
 """
 
 import secrets
@@ -41,11 +41,11 @@ from equipoise.qos.policy import QosPolicy
 
 
 def read_objects(objects: Iterable[PolicyObject]) -> tuple[QosPolicy, tuple[str, ...]]:
-    """Return all that is asked for as one, and what is wrong with the rest."""
-    seen = list(objects)
+    """Return all valid objects as one policy, and what is wrong with the others."""
+    listed = list(objects)
     read: list[QosObject] = []
     problems: list[str] = []
-    for one in seen:
+    for one in listed:
         where = f"{one.ref.kind} {one.ref.name}"
         if one.unreadable:
             problems.append(f"{where}: the object cannot be read: {one.unreadable}")
@@ -56,8 +56,8 @@ def read_objects(objects: Iterable[PolicyObject]) -> tuple[QosPolicy, tuple[str,
         else:
             read.append(QosObject(one.ref.kind, one.ref.name, spec, where))
     policy, wrong = assemble_valid(read)
-    if policy.pods is None and any(one.ref.kind == POD_QOS.name for one in seen):
-        # Somebody said who may be acted on, and nobody understands it: so nobody may be.
+    if policy.pods is None and any(one.ref.kind == POD_QOS.name for one in listed):
+        # PodQOS objects exist that limit the pods, and none is valid: so no pod may be acted on.
         policy = policy.model_copy(update={"pods": ()})
     return policy, (*problems, *wrong)
 
@@ -72,15 +72,15 @@ def _spec(kind: str, spec: Mapping[str, Any]) -> BaseModel | str:
 
 CONDITION = "EquipoiseWaterlineCrossed"
 SYNC_SECONDS = 60.0
-"""How long the first list of the node, and then that of its pods, is waited for."""
+"""How long to wait for the first list of the node, and then for that of its pods."""
 NOT_FOUND = 404
 APP_LABELS = frozenset({"app", "app.kubernetes.io/name"})
 Wait = Callable[[Event, float], bool]
-"""Waits for an event for so many seconds, and returns whether it has come."""
+"""Waits for an event, at most for so many seconds, and returns whether it is set."""
 
 
 class WatchedNode:
-    """The pods, the policies and the node itself. `start()` it, and `stop()` it in the end."""
+    """Watches the node, its pods and its policies between `start()` and `stop()`."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class WatchedNode:
         self._policy: tuple[tuple[tuple[str, str, str], ...], QosPolicy] = ((), QosPolicy(**self._settings))
 
     def start(self, wait: Wait = Event.wait) -> None:
-        """Begin to watch, and wait until the node and its pods were listed once."""
+        """Start the watches, and wait until the node and its pods have been listed once."""
         for reflector in self._reflectors():
             reflector.start()
         for reflector in (self._nodes, self._pods):
@@ -124,7 +124,7 @@ class WatchedNode:
             reflector.stop(1.0)
 
     def waiting_for(self) -> str:
-        """Return what has not been listed yet, or nothing."""
+        """Return what has not been listed yet and why; "" if everything has."""
         waiting = [one for one in (self._nodes, self._pods) if not one.synced.is_set()]
         if not waiting:
             return ""
@@ -141,7 +141,7 @@ class WatchedNode:
         return self._pods.cache.records()
 
     def crane_agent(self) -> str:
-        """Return a pod of Crane's own agent on this node, or nothing: both would write the same quotas."""
+        """Return a pod of Crane's own agent on this node, or "": both would write the same quotas."""
         for pod in self.pods():
             if any(value == CRANE_AGENT and key in APP_LABELS for key, value in pod.labels) or (
                 pod.owner == "DaemonSet" and pod.name.startswith(f"{CRANE_AGENT}-")
@@ -150,10 +150,10 @@ class WatchedNode:
         return ""
 
     def policy(self) -> QosPolicy:
-        """Return all that is asked for, as one; it is put together again only when an object has changed.
+        """Return all objects as one policy, which is assembled again only when an object has changed.
 
-        Unreachable where the server has said nothing of the node, its pods or the policies for minutes.
-        `pods()` does not raise then, since restoring must be possible.
+        Raises Unreachable if the cache of the node, its pods or the policies is minutes old. `pods()` does
+        not raise then, since restoring must stay possible.
         """
         for reflector in self._reflectors():
             self._require_fresh(reflector)
@@ -181,9 +181,9 @@ class WatchedNode:
             raise
 
     def _require_not_installed(self) -> None:
-        """Ask whether there is still no PodQOS where there was none: without, all pods may be acted on.
+        """List PodQOS and raise if it is installed by now: without it, all pods may be acted on.
 
-        A kind that is not there is listed again every half a minute only, and others may have come with it.
+        A CRD that is not installed is listed only every half a minute, so the cache may not have it yet.
         """
         try:
             self._policies[POD_QOS.name].listed()
@@ -209,10 +209,10 @@ class WatchedNode:
         return node is not None and node.is_disabled
 
     def set_scheduling(self, *, is_disabled: bool, sentence: str) -> None:
-        """Put our taint and condition on the node, or take them off."""
-        # The taint is what a successor looks at, so it is the first to come and the last to go.
+        """Add our taint and condition to the node, or remove them."""
+        # A successor finds the taint, so it is added first and removed last.
         if is_disabled:
-            # Not sent again later in the same round: somebody may have said stop by then.
+            # Not retried later in the same round: a pause may have begun by then.
             self._marks.add_taint(self.node, TAINT)
             self._marks.set_condition(self.node, CONDITION, "True", "WaterlineCrossed", sentence)
         else:
@@ -222,7 +222,7 @@ class WatchedNode:
 
 
 def _is_absent(reflector: Reflector[Any]) -> bool:
-    """Return whether the kind is not installed, so that nobody asks for anything by it."""
+    """Return whether the CRD is not installed, so that no object of it can exist."""
     error = reflector.last_error
     return isinstance(error, ApiError) and error.status == NOT_FOUND
 
@@ -234,14 +234,14 @@ def _policies(client: Client, kind: DefinedKind) -> KubernetesPolicies:
 
 
 class OwnerLookup:
-    """Finds the workload of a pod as the server has it now: a Deployment behind its ReplicaSet."""
+    """Finds the current workload of a pod: the Deployment that owns its ReplicaSet, for example."""
 
     def __init__(self, client: Client) -> None:
         self._cluster = KubernetesCluster(client)
         self._uids: dict[WorkloadRef, str] = {}
 
     def owner_of(self, pod: NodePod) -> PodOwner | None:
-        """Return the workload of a pod; None for one that nobody made, or whose maker is gone."""
+        """Return the workload of a pod; None if it has no controller, or if that no longer exists."""
         if pod.controller is None:
             return None
         ref = _ref(pod.namespace, pod.controller)

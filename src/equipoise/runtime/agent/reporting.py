@@ -1,7 +1,6 @@
-"""What the agent reports of its cycles: series without names of pods, its log, and events on node and pods.
+"""Reports the agent's cycles: metrics without pod names, log lines, and events on the node and its pods.
 
-It is quiet where there is no news: an event is written when the reason changes, when something was done, and
-when something fails that did not before.
+An event is written only when something changes: a new reason, an action done, or a new failure.
 """
 
 import time
@@ -21,9 +20,9 @@ from equipoise.runtime.logs import FailedTurnLines, Log, log_failure
 
 PROBLEM_EVENTS_MAX = 5
 FOUND_EVENTS_MAX = 20
-"""So many quotas that one search found have an event; the log has all."""
+"""The maximum number of quotas found by one search that get an event; the log has all."""
 AGAIN_SECONDS = 600.0
-"""How long the same failure of the same action is not reported again, nor the traceback of a bug."""
+"""The minimum interval between two reports of the same failure, or of a bug's traceback."""
 
 
 class EventReporter:
@@ -45,23 +44,23 @@ class EventReporter:
         self._problems: tuple[str, ...] = ()
         self._failures: dict[tuple[object, ...], float] = {}
         self._bugs: dict[tuple[str, ...], float] = {}
-        self._found: dict[str, str] = {}
+        self._reported_quotas: dict[str, str] = {}
 
     def report(self, done: NodeCycleReport) -> None:
         self._report_problems()
         decision = done.decision
         code = decision.reason.code.value
         sentence = decision.reason.sentence + deviation(decision, done.outcomes)
-        news = self._news(done.outcomes)
-        is_news = code != self._code or bool(news)
+        new_outcomes = self._unreported(done.outcomes)
+        has_changed = code != self._code or bool(new_outcomes)
         self._code = code
-        (self._log.info if is_news else self._log.debug)(sentence, reason=code, node=decision.subject)
+        (self._log.info if has_changed else self._log.debug)(sentence, reason=code, node=decision.subject)
         for warning in done.warnings:
             self._log.warning(warning)
         self._failed_turns.log(done.failed_turns)
-        if is_news:
+        if has_changed:
             self._actuator.record_event(self._node(), code, sentence)
-        for outcome in news:
+        for outcome in new_outcomes:
             self._report_pod(outcome, code, sentence)
 
     def warn(self, reason: str, sentence: str) -> None:
@@ -70,7 +69,7 @@ class EventReporter:
         self._actuator.record_event(self._node(), reason, sentence, is_warning=True)
 
     def report_failure(self, error: Exception) -> None:
-        """Log that a round failed; the traceback of a bug once in ten minutes."""
+        """Log that a round failed; a bug's traceback at most every ten minutes."""
         if isinstance(error, EquipoiseError):
             self._log.warning("a round failed", error=str(error))
             return
@@ -86,29 +85,33 @@ class EventReporter:
         if unlocked:
             self._log.warning("the state file is not locked", error=unlocked)
         if lost:
-            say = self._log.warning if is_damaged else self._log.info
-            say("what is throttled is looked for in the cgroups", reason=lost)
+            log = self._log.warning if is_damaged else self._log.info
+            log("what is throttled is looked for in the cgroups", reason=lost)
 
     def report_damage(self, sentence: str) -> None:
-        """Record an event on the node that the state file was damaged; the log has it already."""
-        said = f"{sentence}. What is throttled is looked for in the cgroups."
-        self._actuator.record_event(self._node(), "StateFileDamaged", said, is_warning=True)
+        """Record an event on the node that the state file was damaged; `report_state` has logged it."""
+        message = f"{sentence}. What is throttled is looked for in the cgroups."
+        self._actuator.record_event(self._node(), "StateFileDamaged", message, is_warning=True)
 
     def report_found(self, found: QuotaSearch) -> None:
-        """Log each quota that is lower than its container asks for, and record an event, once."""
-        all_ = [("ThrottleFound", one) for one in found.ours] + [
+        """Log each quota that is lower than its container's limit, and record an event, once each."""
+        quotas = [("ThrottleFound", one) for one in found.ours] + [
             ("QuotaUnclear", one) for one in found.unclear
         ]
-        news = [(reason, one) for reason, one in all_ if self._found.get(one.container.id) != one.sentence]
-        for place, (reason, one) in enumerate(news):
-            self._found[one.container.id] = one.sentence
+        new_quotas = [
+            (reason, one)
+            for reason, one in quotas
+            if self._reported_quotas.get(one.container.id) != one.sentence
+        ]
+        for place, (reason, one) in enumerate(new_quotas):
+            self._reported_quotas[one.container.id] = one.sentence
             self._log.warning(one.sentence, pod=one.pod.key, reason=reason)
             if place < FOUND_EVENTS_MAX:
                 pod = ObjectRef("v1", "Pod", one.pod.namespace, one.pod.name, one.pod.uid)
                 self._actuator.record_event(pod, reason, one.sentence, is_warning=bool(one.why_left))
 
     def _report_problems(self) -> None:
-        """Report which policies are left out, when that has changed; on the node: no status is written."""
+        """Report the invalid policies on a change; as events on the node, since no status is written."""
         problems = self._node_api.problems
         if problems == self._problems:
             return
@@ -120,8 +123,8 @@ class EventReporter:
             else:
                 self._log.warning(sentence)
 
-    def _news(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
-        """Return the outcomes without failures that were reported lately: ten minutes are between two."""
+    def _unreported(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
+        """Return the outcomes, without failures that were already reported in the last ten minutes."""
         now = self._monotonic()
         self._failures = {key: at for key, at in self._failures.items() if now - at < AGAIN_SECONDS}
         found = []
@@ -142,15 +145,15 @@ class EventReporter:
         namespace, _, name = action.pod.partition("/")
         detail = f" ({outcome.detail})" if outcome.detail else ""
         pod = ObjectRef("v1", "Pod", namespace, name, action.uid)
-        said = f"{type(action).__name__}: {outcome.result}{detail}. {sentence}"
-        self._actuator.record_event(pod, code, said, is_warning=outcome.result not in SUCCEEDED)
+        message = f"{type(action).__name__}: {outcome.result}{detail}. {sentence}"
+        self._actuator.record_event(pod, code, message, is_warning=outcome.result not in SUCCEEDED)
 
     def _node(self) -> ObjectRef:
         return ObjectRef("v1", "Node", "", self._node_api.node, self._node_api.uid())
 
 
 class AgentMetrics:
-    """The agent's series."""
+    """The agent's Prometheus metrics."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, what: str, *labels: str) -> Counter:
@@ -189,7 +192,7 @@ class AgentMetrics:
         self.enforcing = gauge("enforcing", "Whether anything may be changed now.")
 
     def observe_cycle(self, done: NodeCycleReport, throttled: int, cpu_seconds: float) -> None:
-        """Show one cycle; series of rules that are gone are removed."""
+        """Set the metrics from one cycle; series of rules that no longer exist are removed."""
         assert throttled >= 0 <= cpu_seconds, "a count or a time went backwards"
         decision, details = done.decision, done.details
         self.rounds.labels(decision.reason.code.value).inc()

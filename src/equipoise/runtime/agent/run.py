@@ -1,7 +1,7 @@
-"""The node agent: runs the loop of one node until a signal says stop, then restores what is throttled.
+"""The node agent: runs the loop of one node until a signal, then restores what is throttled.
 
-An agent that ends otherwise would leave containers throttled until its successor has read the state file. So
-they are restored on every way out, a failed start and a bug included.
+Containers that a stopped agent leaves throttled stay so until its successor has read the state file. So they
+are restored however the agent ends, even by a failed start or a bug.
 """
 
 import contextlib
@@ -39,29 +39,38 @@ AGE_MAX_SECONDS = 7 * 86400.0
 
 
 class AgentJournal:
-    """Keeps rounds; without a file it keeps none. Losing it changes no decision."""
+    """Records rounds in a journal; without a file, none. Losing it changes no decision."""
 
     def __init__(self, file: str) -> None:
         self._journal: SqliteJournal | None = None
         if file:
-            with contextlib.suppress(OSError):  # the journal itself says what is wrong
+            with contextlib.suppress(OSError):  # the journal itself reports the error
                 Path(file).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._journal = SqliteJournal(
                 file, age_max_seconds=AGE_MAX_SECONDS, bytes_max=BYTES_MAX, clock=SystemClock()
             )
         self._ids = RecordIds(secrets.randbits(WRITER_BITS))
-        self._asked: tuple[QosPolicy | None, dict[str, Any]] = (None, {})
+        self._policy_json: tuple[QosPolicy | None, dict[str, Any]] = (None, {})
 
     def append(self, done: NodeCycleReport) -> None:
-        """Record a cycle: whole where something was done or its reason is new."""
+        """Record a cycle: whole if something was done or its reason is new."""
         if self._journal is None:
             return
-        if self._asked[0] is not done.policy:
-            self._asked = (done.policy, policy_json(done.policy))
-        seen = done.observation
-        name = self._ids.next(seen.at)
+        if self._policy_json[0] is not done.policy:
+            self._policy_json = (done.policy, policy_json(done.policy))
+        observation = done.observation
+        name = self._ids.next(observation.at)
         self._journal.append(
-            record(BALANCER, self._asked[1], seen, done.memory, done.decision, seen.at, name, done.outcomes)
+            record(
+                BALANCER,
+                self._policy_json[1],
+                observation,
+                done.memory,
+                done.decision,
+                observation.at,
+                name,
+                done.outcomes,
+            )
         )
 
     @property
@@ -74,16 +83,16 @@ class AgentJournal:
 
 
 FAILURES_MAX = 5
-"""So many rounds in a row that fail make the agent unready."""
+"""The number of failed rounds in a row after which the agent is not ready."""
 PAUSES_SECONDS_MAX = 10.0
-"""How long the first list of namespaces is waited for; until it is there, everything is held anyway."""
+"""How long to wait for the first list of namespaces; until it has arrived, everything is held."""
 RESTORE_SECONDS = 60.0
-"""How often it is tried again to give back what could not be, where nothing else may be done."""
+"""The interval between attempts to restore what could not be restored, while enforcement is denied."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What the agent was started with."""
+    """The agent's settings."""
 
     node: str
     interval_seconds: float = 10.0
@@ -101,12 +110,12 @@ class AgentSettings:
     kubeconfig: str | None = None
     context: str | None = None
     journal: str = ""
-    """Where decisions are kept; nowhere when empty."""
+    """The path of the journal of decisions; none is kept if it is empty."""
     logs: Logs = field(default_factory=Logs)
 
 
 class Agent:
-    """One node's agent and its surroundings."""
+    """One node's agent: its loop, and what the loop needs."""
 
     def __init__(self, settings: AgentSettings, log: Log) -> None:
         self.name, self.interval_seconds = "qos", settings.interval_seconds
@@ -137,7 +146,7 @@ class Agent:
             actuator=self.actuator,
             pauses=self.pauses,
             state_store=self.file,
-            is_enforced=False,  # until the mandate says otherwise, before each round
+            is_enforced=False,  # until the gate allows it, before each round
             home=settings.home,
             interval_seconds=settings.interval_seconds,
             on_progress=self._heartbeat,
@@ -160,37 +169,37 @@ class Agent:
         self._restored_at = float("-inf")
 
     def hold(self) -> None:
-        """Be the only agent of this machine and of this file, until the process ends."""
+        """Lock the state file and the host until the process ends; raise if another agent holds them."""
         self.file.hold()
         self.host.hold()
 
     def start(self) -> bool:
-        """Begin to watch, live but not ready; False when a stop was asked for meanwhile.
+        """Start the watches, live but not ready; return False if a stop was requested meanwhile.
 
-        It refuses to start beside Crane's own agent. Each wait is bounded and renews the heartbeat once:
-        one that lasts longer than it may counts as stalled.
+        Raises if Crane's own agent runs on the node. Each wait is bounded and renews the heartbeat once, so
+        that a wait past its bound counts as stalled.
         """
         try:
-            self.node_api.start(self._waited)
+            self.node_api.start(self._wait)
         except WorldFailed:
             if self.stopping.is_set():
                 return False
             raise
-        beside = self.node_api.crane_agent()
-        if beside:
+        crane_pod = self.node_api.crane_agent()
+        if crane_pod:
             raise WorldFailed(
-                f"node {self.settings.node}: pod {beside} is Crane's own agent, and both would write "
+                f"node {self.settings.node}: pod {crane_pod} is Crane's own agent, and both would write "
                 "the same quotas; remove one of them"
             )
         self.pauses.start()
-        self._waited(self.pauses.reflector.synced, PAUSES_SECONDS_MAX)
+        self._wait(self.pauses.reflector.synced, PAUSES_SECONDS_MAX)
         return not self.stopping.is_set()
 
     def _heartbeat(self) -> None:
         self.runner.heartbeat.renew()
 
-    def _waited(self, event: threading.Event, seconds: float) -> bool:
-        """Wait for something that a stop ends, and return whether it has come."""
+    def _wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait for an event or a stop, and return whether the event is set."""
         self._heartbeat()
         until = time.monotonic() + seconds
         while not (self.stopping.is_set() or event.wait(0.1) or time.monotonic() > until):
@@ -198,9 +207,9 @@ class Agent:
         return event.is_set()
 
     def run(self) -> None:
-        """Answer from the beginning, run cycles until a stop is asked for, then restore everything.
+        """Serve HTTP, run cycles until a stop is requested, then restore everything.
 
-        That is done on every way out: also when the start failed, as far as the pods are known then.
+        It is restored even if the start failed, as far as the pods are known then.
         """
         self.hold()
         self.recovery.load()
@@ -227,14 +236,14 @@ class Agent:
         self.pauses.stop(1.0)
 
     def restore(self, why: str) -> list[Outcome]:
-        """Restore what is throttled and take our taint off, at once; whatever fails is logged."""
+        """Restore what is throttled and remove our taint, at once; failures are logged."""
         try:
             self._recover(is_last=True)
-        except Exception as error:  # noqa: BLE001 - what is known is given back all the same
+        except Exception as error:  # noqa: BLE001 - what is known is restored all the same
             log_failure(self.log, "what is throttled could not be looked for", error)
         try:
             outcomes = self.loop.restore_all()
-        except Exception as error:  # noqa: BLE001 - the way out goes on, and the next agent tries again
+        except Exception as error:  # noqa: BLE001 - the stop goes on, and the next agent retries
             log_failure(self.log, "not everything could be given back", error)
             return []
         for outcome in outcomes:
@@ -248,20 +257,20 @@ class Agent:
         return outcomes
 
     def clean_up(self) -> list[Outcome]:
-        """Restore what an agent has left throttled; return the outcomes, of what is left as it is last."""
+        """Restore what an agent left throttled; return the outcomes, those of unclear quotas last."""
         if not self.recovery.is_over:
             other_agent = self.gate.other_agent(self.node_api.crane_agent())
             self.recovery.search(self.node_api.pods(), other_agent, is_preview=False)
         return [*self.loop.restore_all(), *self.recovery.outcomes()]
 
     def cycle(self, at: float) -> NodeCycleReport:
-        """Look for what is throttled, ask whether anything may be changed, and run the balancer's cycle."""
+        """Search for throttled containers, check whether changes are allowed, and run the loop's cycle."""
         self._cpu_seconds = time.thread_time()
         try:
             self._recover()
         except Exception as error:  # noqa: BLE001 - the cycle goes on with what is known
             self._report_failure(error)
-        self._ask_permission()
+        self._update_permission()
         assert self.settings.is_enforced or not self.loop.is_enforced, "Preview changes nothing"
         return self.loop.cycle(at)
 
@@ -278,7 +287,7 @@ class Agent:
         self.reporter.report(report)
 
     def observe_failure(self, error: Exception, took_seconds: float) -> None:
-        """Count and log a cycle that failed; the next one tries again."""
+        """Count and log a failed cycle; the next one retries."""
         del took_seconds
         self.metrics.failures.inc()
         self._report_failure(error)
@@ -288,39 +297,39 @@ class Agent:
         self.reporter.report_failure(error)
 
     def _recover(self, *, is_last: bool = False) -> None:
-        """Look for what is throttled where the state does not tell, once the pods are listed."""
+        """Search for throttled containers if the state was lost, once the pods are listed."""
         if self.recovery.is_over or self.node_api.waiting_for():
             return
         other_agent = self.gate.other_agent(self.node_api.crane_agent())
         is_preview = not self.settings.is_enforced
         self.recovery.search(self.node_api.pods(), other_agent, is_preview=is_preview, is_last=is_last)
 
-    def _ask_permission(self) -> None:
-        """Ask whether anything may be changed; where it may not any more, restore what was throttled."""
+    def _update_permission(self) -> None:
+        """Check whether changes are allowed; once they no longer are, restore what was throttled."""
         denial = self.gate.denial(self.node_api.crane_agent(), lambda: bool(self.node_api.policy().policies))
         self.loop.is_enforced = not denial
         self.metrics.enforcing.set(not denial)
-        is_news, self._denial = denial != self._denial, denial
-        if denial and not self.gate.is_unknown and (is_news or self._may_retry_restore()):
+        has_changed, self._denial = denial != self._denial, denial
+        if denial and not self.gate.is_unknown and (has_changed or self._may_retry_restore()):
             self.restore(denial)
             self._restored_at = time.monotonic()
-        if is_news and denial not in {"", PREVIEW}:
+        if has_changed and denial not in {"", PREVIEW}:
             self.reporter.warn("NothingIsChanged", denial)
 
     def _may_retry_restore(self) -> bool:
         return time.monotonic() - self._restored_at >= RESTORE_SECONDS and self.loop.has_throttled
 
     def liveness_errors(self) -> list[str]:
-        """Return what only a restart can mend: a loop that stalls.
+        """Return an error if the loop has stalled or died.
 
-        Cycles that fail are none of it: a restart mends neither an API server nor a disk, and restores
+        Failed cycles do not count: a restart fixes neither an API server nor a disk, and would restore
         everything.
         """
         error = self.runner.liveness_error()
         return [] if error is None else [error]
 
     def readiness_errors(self) -> list[str]:
-        """Return what is missing before it can be relied on."""
+        """Return why the agent is not ready: no round decided yet, or several that failed in a row."""
         if self.runner.failures >= FAILURES_MAX:
             error = self.runner.last_error
             is_expected = isinstance(error, EquipoiseError)
@@ -339,7 +348,7 @@ def run_agent(settings: AgentSettings) -> None:
 
 
 def clean_up(settings: AgentSettings) -> list[Outcome]:
-    """Restore everything that an agent has left throttled, and end."""
+    """Restore everything that an agent left throttled, and return the outcomes."""
     agent = Agent(settings, make_log(settings.logs))
     agent.hold()
     agent.recovery.load()

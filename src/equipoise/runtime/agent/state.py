@@ -1,9 +1,10 @@
-"""What the agent has throttled, on the host's disk: written before each action, whole or not at all.
+"""The agent's state file: what it has throttled, written atomically to the host's disk before each action.
 
-A file begins with a checksum of its rest. Without one, a damaged digit of a quota would read as a quota that
-somebody else wrote, and the container would stay throttled. A damaged file is set aside, and the agent finds
-what is throttled from the cgroups: a container whose quota nothing but a throttle explains is taken as
-throttled, and restored in the normal way. What is unclear is left, reported once, and judged again.
+The file begins with a checksum of the rest. Without one, a damaged digit of a quota would read as a quota
+that another agent wrote, and the container would stay throttled. A damaged file is moved aside, and the
+agent finds what is throttled from the cgroups: a container whose quota only a throttle explains counts as
+throttled, and is restored in the normal way. An unclear quota is left as it is, reported once, and checked
+again.
 """
 
 import contextlib
@@ -33,11 +34,11 @@ SIZE_MAX = 16 * 1024 * 1024
 WHY_LENGTH_MAX = 300
 SUM = re.compile(rb'\{"sum":"([0-9a-f]{64})"(?=[,}])')
 WITHOUT_SUM = b'{"bootId"'
-"""How a file of a version begins that wrote no checksum yet."""
+"""The beginning of a file from a version that did not write a checksum yet."""
 
 
 class StateFile:
-    """The file. One of another boot is empty: its cgroups are gone."""
+    """The state file. One of another boot reads as empty: its cgroups no longer exist."""
 
     def __init__(
         self, path: str | Path, boot_id: str, monotonic: Callable[[], float] = time.monotonic
@@ -45,16 +46,16 @@ class StateFile:
         self.path = Path(path)
         self.boot_id = boot_id
         self.lost = ""
-        """Why the last `load` did not know what is throttled; empty where it did."""
+        """Why the last `load` could not find out what is throttled; empty if it could."""
         self.unlocked = ""
-        """Why the file could not be locked; empty where it could."""
+        """Why the file could not be locked; empty if it could."""
         self._lock: int | None = None
         self._monotonic = monotonic
 
     def hold(self) -> None:
-        """Be the only agent that keeps this file, until the process ends.
+        """Lock the file until the process ends; raise if another agent holds the lock.
 
-        A disk that is full or read-only does not end the start: `unlocked` then says why there is no lock.
+        A disk that is full or read-only does not prevent the start: `unlocked` is then the reason.
         """
         path = self.path.with_suffix(".lock")
         try:
@@ -66,7 +67,7 @@ class StateFile:
             self.unlocked = f"{path}: {error.strerror or error}"
 
     def load(self) -> AgentState:
-        """Return what was left; a damaged file is set aside, and says so by raising."""
+        """Return the stored state; move a damaged file aside and raise."""
         self.lost = ""
         try:
             state = _decoded(_content(self.path))
@@ -88,22 +89,22 @@ class StateFile:
         return state
 
     def _set_aside(self, why: str) -> WorldFailed:
-        """Move what is there out of the way, and return what to raise."""
+        """Move the damaged file aside, and return the error to raise."""
         aside = self.path.with_suffix(".damaged")
         try:
             if self.path.is_dir() and not self.path.is_symlink():
-                self.path.rmdir()  # one that holds something is a person's, and stays
-                kept = "an empty folder was removed"
+                self.path.rmdir()  # a folder that is not empty is not ours, and stays
+                done = "an empty folder was removed"
             else:
                 self.path.replace(aside)
-                kept = f"it is kept as {aside}"
+                done = f"it is kept as {aside}"
         except OSError as error:
-            kept = f"it could not be set aside: {error.strerror or error}"
-        self.lost = f"{self.path}: not what was written ({why[:WHY_LENGTH_MAX]}); {kept}"
+            done = f"it could not be set aside: {error.strerror or error}"
+        self.lost = f"{self.path}: not what was written ({why[:WHY_LENGTH_MAX]}); {done}"
         return WorldFailed(self.lost)
 
     def save(self, state: AgentState) -> None:
-        """Write it beside, make it lasting, and put it in place."""
+        """Write a temporary file, fsync it, and rename it over the old one."""
         assert state.boot_id == self.boot_id, "a state of another boot"
         folder = self.path.parent
         try:
@@ -129,7 +130,7 @@ class StateFile:
 
 
 def _opened_lock(path: Path) -> int:
-    """Open the file that is locked; on a disk that is read-only, the one that is there."""
+    """Open the lock file, creating it if need be; on a read-only disk, open the existing one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -140,7 +141,7 @@ def _opened_lock(path: Path) -> int:
 
 
 def _content(path: Path) -> bytes:
-    """Read a regular file; anything else in its place could be waited for without end."""
+    """Return the content of a regular file; raise for anything else, since reading a pipe could block."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -161,14 +162,14 @@ def _encoded(state: AgentState) -> bytes:
 
 
 def _decoded(content: bytes) -> AgentState:
-    """Read a state; an error of `DECODE_ERRORS` says what does not fit."""
+    """Return the decoded state; raises one of `DECODE_ERRORS` if it is not valid."""
     head = SUM.match(content)
     if head is None and not content.startswith(WITHOUT_SUM):
         raise ValueError("expected a checksum at its beginning")
     if head is not None and _sum(content[head.end() :]) != head[1]:
         raise ValueError("its checksum does not fit")
     state = msgspec.json.decode(content, type=AgentState)
-    QosMemory.from_data(state.memory)  # as the first round reads it
+    QosMemory.from_data(state.memory)  # the first round decodes it so
     return state
 
 
@@ -177,14 +178,14 @@ def _sum(rest: bytes) -> bytes:
 
 
 AGAIN_SECONDS = 10.0
-"""How often what is unclear is judged again."""
+"""How often unclear quotas are checked again."""
 NO_STATE_FILE_IN_PREVIEW = (
     "nothing is changed in Preview where no agent has kept a state file; --cleanup restores it"
 )
 
 
 class Recovery:
-    """Loads the state of one agent, and looks for what is throttled while the state does not tell."""
+    """Loads the agent's state; if it was lost, searches the cgroups for what is throttled."""
 
     def __init__(
         self,
@@ -195,7 +196,7 @@ class Recovery:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.unclear: tuple[LoweredQuota, ...] = ()
-        """What the last search left as it is."""
+        """The quotas that the last search left as they are."""
         self._file = file
         self._loop = loop
         self._reporter = reporter
@@ -203,17 +204,17 @@ class Recovery:
         self._monotonic = monotonic
         self._is_loaded = False
         self._damage = ""
-        self._left: frozenset[str] | None = None
+        self._unclear_uids: frozenset[str] | None = None
         self._searched: tuple[str, float] = ("", float("-inf"))
 
     def load(self) -> None:
-        """Read the state, once; where it tells nothing, begin anew and say why."""
+        """Load the state, once; if it was lost, start with an empty one and report why."""
         if self._is_loaded:
             return
         self._is_loaded = True
         try:
             state = self._loop.state
-        except Exception as error:  # noqa: BLE001 - whatever is in the file, the agent starts
+        except Exception as error:  # noqa: BLE001 - the agent starts whatever the file contains
             state, self._damage = AgentState(self._file.boot_id), str(error) or type(error).__name__
         lost = self._damage or self._file.lost
         self._metrics.state_damaged.set(bool(self._damage))
@@ -223,14 +224,14 @@ class Recovery:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is known what is throttled."""
+        """True if it is known what is throttled."""
         self.load()
         return not self._loop.state.lost
 
     def search(
         self, pods: Sequence[NodePod], other_agent: str, *, is_preview: bool, is_last: bool = False
     ) -> None:
-        """Judge containers of these pods that are not judged yet; what is unclear is judged again later."""
+        """Check the containers of these pods that are not clear yet; unclear ones are checked again."""
         if self.is_over:
             return
         if self._damage:
@@ -244,10 +245,10 @@ class Recovery:
         now = self._monotonic()
         if why_none == why_before and now - searched_at < AGAIN_SECONDS and not is_last:
             return
-        asked = [pod for pod in pods if self._left is None or pod.uid in self._left]
-        refs = [ref for ref in refs_of(asked) if ref.id not in state.throttled]
-        found = find_throttled(asked, self._loop.node.read(refs, is_deep=True), state.throttled, why_none)
-        self._left, self._searched, self.unclear = found.left, (why_none, now), found.unclear
+        unchecked = [pod for pod in pods if self._unclear_uids is None or pod.uid in self._unclear_uids]
+        refs = [ref for ref in refs_of(unchecked) if ref.id not in state.throttled]
+        found = find_throttled(unchecked, self._loop.node.read(refs, is_deep=True), state.throttled, why_none)
+        self._unclear_uids, self._searched, self.unclear = found.left, (why_none, now), found.unclear
         ours = {one.container.id: one.throttled for one in found.ours}
         assert not ours.keys() & state.throttled.keys(), "what is known as throttled was judged again"
         if ours or not found.left:
@@ -257,7 +258,7 @@ class Recovery:
         self._reporter.report_found(found)
 
     def outcomes(self) -> list[Outcome]:
-        """Return what was left as it is, as outcomes."""
+        """Return the unclear quotas as outcomes."""
         return [
             Outcome(RestorePod(one.pod.key, uid=one.pod.uid), "Unknown", one.sentence) for one in self.unclear
         ]

@@ -1,8 +1,8 @@
-"""The service of `equipoise pools serve`: who may ask, what, and the answer: yes, no, or nobody knows.
+"""The HTTP API of `equipoise pools serve`: authorisation, operations, and answers: yes, no, or unknown.
 
-A page of another site can post to a loopback address, and under a name that it makes point here (DNS
-rebinding) it could read the answer too. So without tokens a request must name this machine as its host, must
-not come from a page of another origin, and must send what no plain form can: JSON.
+A web page of another site can post to a loopback address, and by DNS rebinding it could read the answer too.
+So without tokens a request must name this machine as its host, must not come from a page of another origin,
+and must be JSON, which no plain form can send.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ from equipoise.runtime.tokens import Tokens, is_loopback
 JSON = "application/json"
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:@/\[\]]+)(?::[0-9]{1,5})?")
 OWN_SITES = {"", "none", "same-origin"}
-"""What a browser says of a request that no other site's page made."""
+"""The values of Sec-Fetch-Site for requests that no page of another site made."""
 SHOWN_MAX = 80
 
 
@@ -70,7 +70,7 @@ class Refusal(NamedTuple):
 
 
 def refusal(method: str, headers: Mapping[str, str]) -> Refusal | None:
-    """Return why a request may be a web page's, or nothing."""
+    """Return why a request may come from a web page of another site, or None."""
     host = headers.get("host", "").lower()
     named = HOST.fullmatch(host)
     if named is None or not is_loopback(named[1].strip("[]").removesuffix(".")):
@@ -82,8 +82,8 @@ def refusal(method: str, headers: Mapping[str, str]) -> Refusal | None:
         return _forbidden("Sec-Fetch-Site: another site's page may not ask")
     media = headers.get("content-type", "").partition(";")[0].strip().lower()
     if method == "POST" and media != JSON:
-        said = f"Content-Type: expected {JSON}, got {media[:SHOWN_MAX] or 'none'}"
-        return Refusal(HTTP_415_UNSUPPORTED_MEDIA_TYPE, "NotJson", said)
+        sentence = f"Content-Type: expected {JSON}, got {media[:SHOWN_MAX] or 'none'}"
+        return Refusal(HTTP_415_UNSUPPORTED_MEDIA_TYPE, "NotJson", sentence)
     return None
 
 
@@ -94,7 +94,7 @@ def _forbidden(sentence: str) -> Refusal:
 BODY_BYTES_MAX = 4096
 BODY_SECONDS = 5.0
 ANSWER_SECONDS = 8.0
-"""Longer than the server's own time-out and its one retry, so that this bound is the last resort."""
+"""Longer than the Redis time-out and its one retry, so that this bound is the last resort."""
 WORKERS = 32
 RESULTS = {400: "BadRequest", 404: "NotFound", 405: "MethodNotAllowed", 408: "TooLate", 413: "TooLong"}
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -106,7 +106,7 @@ _DOCUMENT = msgspec.json.encode(openapi())
 
 
 class Api:
-    """The operations on one prefix."""
+    """Serves the operations on the pools of one prefix."""
 
     def __init__(
         self, remote: RemotePools, prefix: str, tokens: Tokens | None, registry: CollectorRegistry
@@ -116,7 +116,7 @@ class Api:
         self._tokens = tokens
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="ask")
         self._waiting = 0
-        self._waiting_max = requests_max()  # more would only wait, and leave no place for probes
+        self._waiting_max = requests_max()  # more would only wait, and leave no connection for probes
         self._requests = Counter(
             "equipoise_pool_requests",
             "Requests by what came of them.",
@@ -136,74 +136,74 @@ class Api:
     def app(
         self, liveness_errors: Problems, readiness_errors: Problems, registry: CollectorRegistry
     ) -> Starlette:
-        """Return the pages, with health, readiness and metrics beside them."""
+        """Return the app: the operations, the OpenAPI document, health, readiness and metrics."""
         routes = [
             Route(f"/v1/{operation.name}", self._answering(operation), methods=["POST"])
             for operation in OPERATIONS
         ]
-        routes.append(Route("/v1/status", self._counted("status", self._status), methods=["GET"]))
+        routes.append(Route("/v1/status", self._measured("status", self._status), methods=["GET"]))
         routes.append(Route("/openapi.json", _openapi))
         app = make_app(liveness_errors, readiness_errors, registry, index_page=_INDEX, more=routes)
         app.add_exception_handler(HTTPException, _refused)
         return app
 
     def close(self) -> None:
-        """Let the threads end; what they still ask for is answered to nobody."""
+        """Stop the threads; the answers of their running requests are dropped."""
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def _answering(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             try:
-                asked = read_question(operation, await _body(request))
+                question = read_question(operation, await _body(request))
             except (*DECODE_ERRORS, BadInput) as error:
                 return _no(HTTP_400_BAD_REQUEST, "BadRequest", str(error))
-            return await self._asked(lambda: self._ask(operation, asked))
+            return await self._answer(lambda: self._ask(operation, question))
 
-        return self._counted(operation.name, answer)
+        return self._measured(operation.name, answer)
 
-    def _ask(self, operation: Operation, asked: Question) -> Response:
-        answer = self._remote.ask(lambda pools: operation.ask(pools, asked))
+    def _ask(self, operation: Operation, question: Question) -> Response:
+        answer = self._remote.ask(lambda pools: operation.ask(pools, question))
         status = status_of(operation, answer.code)
-        sentence = sentence_of(answer, call=asked.call, tier=asked.tier)
-        document = answer_document(answer, status, sentence.replace("--tier", "tier"), asked.call)
+        sentence = sentence_of(answer, call=question.call, tier=question.tier)
+        document = answer_document(answer, status, sentence.replace("--tier", "tier"), question.call)
         retry = {"Retry-After": "1"} if answer.code in {"NoneFree", "ConfigChanged"} else None
         return _json(document, status, retry)
 
     async def _status(self, request: Request) -> Response:
         del request
-        return await self._asked(self._read_status)
+        return await self._answer(self._read_status)
 
     def _read_status(self) -> Response:
         snapshot = self._remote.ask(lambda pools: pools.snapshot())
         return _json(status_document(read_policy(snapshot.config, self._key), snapshot), HTTP_200_OK)
 
-    async def _asked(self, question: Callable[[], Response]) -> Response:
-        """Ask on a thread, in time; without an answer, return whether something may have happened."""
+    async def _answer(self, question: Callable[[], Response]) -> Response:
+        """Run a request on a thread, with a deadline; errors state whether anything may have happened."""
         if self._waiting >= self._waiting_max:
-            said = "Too much is asked at once. Nothing was changed; ask again later"
-            return _no(HTTP_503_SERVICE_UNAVAILABLE, "Overloaded", said)
+            sentence = "Too much is asked at once. Nothing was changed; ask again later"
+            return _no(HTTP_503_SERVICE_UNAVAILABLE, "Overloaded", sentence)
         self._waiting += 1
         try:
-            asking = asyncio.get_running_loop().run_in_executor(self._workers, question)
-            return await asyncio.wait_for(asking, ANSWER_SECONDS)
+            future = asyncio.get_running_loop().run_in_executor(self._workers, question)
+            return await asyncio.wait_for(future, ANSWER_SECONDS)
         except TimeoutError:
             return _unknown(f"there was no answer within {ANSWER_SECONDS:g} s")
         except Unanswered as error:
             return _unknown(str(error))
         except EquipoiseError as error:
-            said = f"{str(error).removesuffix('.')}. Nothing was changed; ask again later"
-            return _no(HTTP_503_SERVICE_UNAVAILABLE, "Unavailable", said)
+            sentence = f"{str(error).removesuffix('.')}. Nothing was changed; ask again later"
+            return _no(HTTP_503_SERVICE_UNAVAILABLE, "Unavailable", sentence)
         finally:
             self._waiting -= 1
             assert self._waiting >= 0, "more requests ended than began"
 
-    def _counted(
+    def _measured(
         self, name: str, page: Callable[[Request], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Let in who may ask, and count what came of it."""
+        """Wrap a page: reject unauthorised requests, and count and time the others."""
         seconds = self._seconds.labels(name)
 
-        async def counted(request: Request) -> Response:
+        async def measured(request: Request) -> Response:
             began = time.perf_counter()
             response = self._barred(request)
             if response is None:
@@ -215,10 +215,10 @@ class Api:
             self._requests.labels(name, str(response.status_code)).inc()
             return response
 
-        return counted
+        return measured
 
     def _barred(self, request: Request) -> Response | None:
-        """Keep out who has no token; where there are none, who may be a web page."""
+        """Return the rejection of a request without a valid token, or of a web page's; None if allowed."""
         if self._tokens is None:
             why = refusal(request.method, request.headers)
             return None if why is None else _no(*why)
@@ -230,7 +230,7 @@ class Api:
 
 
 async def _body(request: Request) -> bytes:
-    """Read what was sent, as long as it is short and comes soon."""
+    """Return the body; raise if it is too long or too slow."""
     parts = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -252,16 +252,16 @@ def _json(document: Any, status: int, headers: dict[str, str] | None = None) -> 
 
 
 def _no(status: int, result: str, sentence: str) -> Response:
-    """Return the answer that nothing happened, and why."""
+    """Return the response that nothing happened, and why."""
     retry = {"Retry-After": "1"} if status == HTTP_503_SERVICE_UNAVAILABLE else None
-    said = f"{sentence.removesuffix('.')}."
-    return _json({"outcome": "no", "result": result, "sentence": said}, status, retry)
+    sentence = f"{sentence.removesuffix('.')}."
+    return _json({"outcome": "no", "result": result, "sentence": sentence}, status, retry)
 
 
 def _unknown(why: str) -> Response:
     because = why.removesuffix(".")
-    said = f"Nobody knows whether it happened: {because}. To ask for the same again is safe, and tells."
-    document = {"outcome": "unknown", "result": "Unanswered", "sentence": said}
+    sentence = f"Nobody knows whether it happened: {because}. To ask for the same again is safe, and tells."
+    document = {"outcome": "unknown", "result": "Unanswered", "sentence": sentence}
     return _json(document, HTTP_503_SERVICE_UNAVAILABLE, {"Retry-After": "1"})
 
 
@@ -271,7 +271,7 @@ async def _openapi(request: Request) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Return in our form that there is no such page, or that it can't be asked so."""
+    """Return a 404, 405 and the like in the format of our answers."""
     del request
     assert isinstance(error, HTTPException), "only these are brought here"
     status = error.status_code
@@ -282,13 +282,13 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 CHECK_SECONDS = 2.0
 REDIS_SECONDS = 2.0
-"""How long one answer of the server may take: callers wait for it."""
+"""The time-out of one Redis command: callers wait for it."""
 DRAIN_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatorSettings:
-    """What `equipoise pools serve` was started with."""
+    """The settings of `equipoise pools serve`."""
 
     url: Callable[[], str]
     prefix: str
@@ -302,7 +302,7 @@ class AllocatorSettings:
 
 
 class Readiness:
-    """Whether the tiers can be reached: asked now and then, so that a probe never waits for it."""
+    """Checks periodically whether the tiers can be reached, so that a probe never waits for Redis."""
 
     def __init__(self, remote: RemotePools, tokens: Tokens | None) -> None:
         self._remote = remote
@@ -312,7 +312,7 @@ class Readiness:
         self._has_begun = False
 
     def check(self) -> None:
-        """Ask once; only a server that is set up to do harm raises, and only before anything was served."""
+        """Check once; raises only for a misconfigured server (SetUpWrong), and only in the first check."""
         try:
             self._remote.ask(lambda pools: pools.check_config())
             self._problem = ""
@@ -337,7 +337,7 @@ class Readiness:
 
 
 def serve(settings: AllocatorSettings) -> None:
-    """Answer until SIGTERM or SIGINT; then finish what is under way."""
+    """Serve until SIGTERM or SIGINT; then finish the received requests."""
     tokens = None if settings.token_file is None else Tokens(settings.token_file)
     log = make_log(settings.logs)
     registry = CollectorRegistry()

@@ -1,4 +1,4 @@
-"""What can be asked over HTTP: the fields of each question, the answers, and the OpenAPI document."""
+"""The HTTP operations of the allocator: request fields, answers, and the OpenAPI document."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,12 +32,12 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One thing that can be asked for."""
+    """One operation of the API."""
 
     name: str
     summary: str
     needs: str
-    """The field without which it makes no sense."""
+    """The required field."""
     takes: tuple[str, ...]
     ask: Callable[[RedisPools, Question], PoolAnswer]
 
@@ -48,35 +48,35 @@ OPERATIONS = (
         "Give a free pod to a call. The same call gets the same pod again.",
         "call",
         ("tier",),
-        lambda pools, asked: pools.allocate(asked.call, asked.tier),
+        lambda pools, question: pools.allocate(question.call, question.tier),
     ),
     Operation(
         "release",
         "End a call; its pod is free again. A call that has ended already is no error.",
         "call",
         ("pod",),
-        lambda pools, asked: pools.release(asked.call, asked.pod),
+        lambda pools, question: pools.release(question.call, question.pod),
     ),
     Operation(
         "heartbeat",
         "Say that a call goes on, so that its lease does not end.",
         "call",
         (),
-        lambda pools, asked: pools.heartbeat(asked.call),
+        lambda pools, question: pools.heartbeat(question.call),
     ),
     Operation(
         "drain",
         "Give a pod no more calls; those it has go on.",
         "pod",
         ("uid",),
-        lambda pools, asked: pools.drain(asked.pod, asked.uid),
+        lambda pools, question: pools.drain(question.pod, question.uid),
     ),
     Operation(
         "undrain",
         "Give a drained pod calls again.",
         "pod",
         ("uid",),
-        lambda pools, asked: pools.undrain(asked.pod, asked.uid),
+        lambda pools, question: pools.undrain(question.pod, question.uid),
     ),
 )
 STATUS: dict[PoolCode, int] = {
@@ -91,27 +91,27 @@ STATUS: dict[PoolCode, int] = {
     PoolCode.NOT_THERE: HTTP_404_NOT_FOUND,
     PoolCode.CONFIG_CHANGED: HTTP_503_SERVICE_UNAVAILABLE,
 }
-"""Answers that are a no; every other is a yes."""
+"""The HTTP status of negative answers; every other answer is 200."""
 _QUESTIONS = msgspec.json.Decoder(Question)
 
 
 def read_question(operation: Operation, body: bytes) -> Question:
-    """Read a request's body; a ValueError (or a BadInput) names the field."""
-    asked = _QUESTIONS.decode(body)
-    given = {name for name in Question.__struct_fields__ if getattr(asked, name)}
-    if operation.needs not in given:
+    """Return the decoded body of a request; raises ValueError or BadInput, which name the field."""
+    question = _QUESTIONS.decode(body)
+    fields = {name for name in Question.__struct_fields__ if getattr(question, name)}
+    if operation.needs not in fields:
         raise ValueError(f"{operation.needs}: expected a text")
-    strange = sorted(given - {operation.needs, *operation.takes})
-    if strange:
+    unexpected = sorted(fields - {operation.needs, *operation.takes})
+    if unexpected:
         raise ValueError(
-            f"{strange[0]}: {operation.name} takes {', '.join((operation.needs, *operation.takes))}"
+            f"{unexpected[0]}: {operation.name} takes {', '.join((operation.needs, *operation.takes))}"
         )
-    if asked.call:
-        call_id(asked.call, "call")
+    if question.call:
+        call_id(question.call, "call")
     for name in ("pod", "tier"):
-        if getattr(asked, name):
-            pod_name(getattr(asked, name), name)
-    return asked
+        if getattr(question, name):
+            pod_name(getattr(question, name), name)
+    return question
 
 
 def status_of(operation: Operation, code: PoolCode) -> int:

@@ -1,7 +1,7 @@
-"""The operator's parts: starts them in order, reports their errors, and stops them so that nothing is lost.
+"""The operator process: starts its parts in order, reports their errors, and stops them without losing data.
 
-The loops end first, so that the Lease is given up when no action of ours is under way; the journal is closed
-when nobody writes to it any more.
+The loops end first, so that the Lease is released only when no action is in flight; the journal is closed
+last, when nothing writes to it any more.
 """
 
 import random
@@ -28,15 +28,15 @@ from equipoise.runtime.runner import JITTER_MAX_SECONDS, HeartbeatRegistry, Loop
 
 CHECK_SECONDS = 5.0
 QUIET_SECONDS = 30.0
-"""A reflector that heard from the server so recently has only stumbled."""
+"""The error of a reflector is reported only when its last contact with the server is older than this."""
 UNREADABLE_MAX = 20
-"""Of so many objects of a kind that cannot be read it is logged which they are."""
+"""The maximum number of unreadable objects of a kind that are logged by name."""
 RESERVE_SECONDS = 3.0
-"""What the loops leave of the stop's time to the lease, the caches, the journal and the server."""
+"""The part of the stop's time that is reserved for the lease, the caches, the journal and the server."""
 
 
 class OperatorObserver:
-    """Shows the cycles of one loop in the metrics and in the log."""
+    """Reports the cycles of one loop in the metrics and in the log."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class OperatorObserver:
         self._clock = clock
 
     def observe_cycle(self, report: CycleReport, took_seconds: float) -> None:
-        """Count a cycle, and log what is news in it."""
+        """Count a cycle, and log what has changed since the last one."""
         unshown = self._metrics.observe_cycle(self._balancer, report, took_seconds, self._clock.now())
         self._lines.log(report)
         self._lines.log_failed(unshown)
@@ -67,25 +67,25 @@ class OperatorObserver:
         self._log_more(error)
         log_failure(self._log, "the cycle failed", error)
 
-    def _log_more(self, came: CycleReport | Exception) -> None:
+    def _log_more(self, result: CycleReport | Exception) -> None:
         if self._balancer in BALANCERS:
-            for line in balancer(self._balancer).log_lines(came):
+            for line in balancer(self._balancer).log_lines(result):
                 getattr(self._log, line.level)(line.event, **line.fields)
 
 
 class Part(Protocol):
-    """What runs beside the loops: what it does not say otherwise is well and ready."""
+    """What runs beside the loops; by default it is live, ready and without errors."""
 
     def start(self) -> None:
-        """Begin; by default there is nothing to begin."""
+        """Start; does nothing by default."""
         return
 
     def stop(self, timeout_seconds: float) -> bool:
-        """End, and return whether it did in time."""
+        """Stop, and return whether it ended within the timeout."""
         ...
 
     def liveness_errors(self) -> list[str]:
-        """Return what only a restart can mend."""
+        """Return the errors that only a restart fixes."""
         return []
 
     def readiness_errors(self) -> list[str]:
@@ -93,7 +93,7 @@ class Part(Protocol):
         return []
 
     def errors(self) -> Mapping[str, str]:
-        """Return what goes wrong now, by the name of the part."""
+        """Return the current errors by the name of the part."""
         return {}
 
 
@@ -114,18 +114,18 @@ class LeasePart(Part):
         return self._election.stop(timeout_seconds)
 
     def liveness_errors(self) -> list[str]:
-        """Return that the thread has died, without which this process can never lead again."""
-        is_there = any(thread.name == "lease" for thread in threading.enumerate())
-        return ["the lease thread has died"] if self._is_started and not is_there else []
+        """Return an error if the thread has died: this process could never lead again."""
+        is_alive = any(thread.name == "lease" for thread in threading.enumerate())
+        return ["the lease thread has died"] if self._is_started and not is_alive else []
 
     def errors(self) -> Mapping[str, str]:
-        """Return why the last try to acquire or renew failed."""
+        """Return why the last attempt to acquire or renew failed."""
         error = self._election.last_error
         return {} if error is None else {"lease": str(error)}
 
 
 class Caches(Part):
-    """Everything that lists and watches: the cluster, the pauses, and what the loops bring."""
+    """All reflectors: those of the cluster, of the pauses, and those that the loops add."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Caches(Part):
         self._reflectors: list[Reflector[Any]] = [r for cluster in clusters for r in cluster.reflectors]
         self._reflectors.append(pauses.reflector)
         self._loops: dict[int, str] = {}
-        """For whom a reflector was made, by its position."""
+        """The loop that a reflector was added for, by the reflector's position."""
         self._monotonic = monotonic
         self._is_started = False
 
@@ -145,7 +145,7 @@ class Caches(Part):
         return tuple(self._reflectors)
 
     def watch(self, loop: str, reflector: Reflector[Any]) -> None:
-        """Add a reflector that only this loop asks, and start it when the others run."""
+        """Add a reflector that only this loop reads; start it now if the others have been started."""
         assert reflector not in self._reflectors, f"{reflector.kind.plural}: watched twice"
         self._loops[len(self._reflectors)] = loop
         self._reflectors.append(reflector)
@@ -158,7 +158,7 @@ class Caches(Part):
             reflector.start()
 
     def stop(self, timeout_seconds: float) -> bool:
-        """End all at once, then wait for each."""
+        """Stop all reflectors at once, then wait for each."""
         until = self._monotonic() + timeout_seconds
         for reflector in self.reflectors:
             reflector.stop(0.0)
@@ -166,11 +166,11 @@ class Caches(Part):
         return all(ended)
 
     def readiness_errors(self) -> list[str]:
-        """Return what has not been listed yet, and why."""
+        """Return which resources have not been listed yet, and why."""
         return [_unlisted(each) for each in self.reflectors if not each.synced.is_set()]
 
     def awaited_by(self, loop: str) -> list[str]:
-        """Return what of that this loop needs: a kind that is not installed stops only who works with it."""
+        """Return the readiness errors that concern this loop: a missing CRD stops only its users."""
         return [
             _unlisted(each)
             for position, each in enumerate(self.reflectors)
@@ -178,7 +178,7 @@ class Caches(Part):
         ]
 
     def errors(self) -> Mapping[str, str]:
-        """Return which reflectors have failed for a while, and which objects they can't read."""
+        """Return which reflectors have failed for a while, and which objects cannot be decoded."""
         now = self._monotonic()
         failing = {
             f"watch of {reflector.kind.plural}": str(reflector.last_error)
@@ -194,13 +194,13 @@ class Caches(Part):
 
 
 class JournalPart(Part):
-    """The journal, closed at the end so that nothing is lost; losing it changes no decision."""
+    """The journal, flushed and closed at the end; losing it changes no decision."""
 
     def __init__(self, journal: SqliteJournal) -> None:
         self._journal = journal
 
     def stop(self, timeout_seconds: float) -> bool:
-        """Write down what is left; on a disk that hangs, give up in time."""
+        """Flush and close the journal; on a disk that hangs, return False after the timeout."""
         closing = threading.Thread(target=self._journal.close, name="journal-close", daemon=True)
         closing.start()
         closing.join(timeout_seconds)
@@ -208,10 +208,10 @@ class JournalPart(Part):
 
     def errors(self) -> Mapping[str, str]:
         found = {"journal": self._journal.unwell, "journal's file": self._journal.damage}
-        return {who: what for who, what in found.items() if what}
+        return {part: what for part, what in found.items() if what}
 
     def size_bytes(self) -> float:
-        """Measure the file, its log and the log's index together."""
+        """Return the size of the file, its write-ahead log and the log's index together."""
         path = self._journal.path
         return float(sum(_size(path.with_name(path.name + suffix)) for suffix in ("", "-wal", "-shm")))
 
@@ -220,7 +220,7 @@ class JournalPart(Part):
 
 
 class NoJournal:
-    """What loops write to when no journal is kept."""
+    """The journal of an operator without one: discards every record."""
 
     def append(self, *records: object, is_whole: bool = False) -> None: ...
 
@@ -238,7 +238,7 @@ def _size(path: Path) -> int:
 
 
 class OperatorProcess:
-    """The operator as one thing that starts and stops."""
+    """The operator: its loops, its parts and its HTTP server, started and stopped together."""
 
     def __init__(
         self,
@@ -260,7 +260,7 @@ class OperatorProcess:
     ) -> None:
         """`parts` are started in this order and stopped in the reverse; the lease is the last and first.
 
-        `awaited_by` says what the first cycle of a loop has to wait for: by default, for every part.
+        `awaited_by` returns what the first cycle of a loop still waits for: by default, every part.
         """
         names = [loop.name for loop in loops]
         assert len(names) == len(set(names)), f"two loops of one name: {names}"
@@ -291,7 +291,7 @@ class OperatorProcess:
         self._errors = ErrorReporter(log, self._background_errors)
 
     def start(self) -> None:
-        """Start everything; an address that is taken ends it before anything else has begun."""
+        """Start everything; raises before anything else has started if the address is in use."""
         self.server.start()
         for part in (*self._parts, self._lease):
             part.start()
@@ -301,48 +301,48 @@ class OperatorProcess:
         self._log.info(f"started: {names}", port=self.server.port)
 
     def watch(self) -> None:
-        """Report the errors of the parts until a stop is asked for."""
+        """Report the errors of the parts until `stopping` is set."""
         while not self.stopping.wait(CHECK_SECONDS):
             self._errors.report()
 
     def stop(self) -> bool:
-        """Finish cycles, give up the lease, close the journal, stop answering; return whether it was in time.
+        """Finish cycles, release the lease, close the journal, stop serving; return whether it ended in time.
 
-        A cycle that does not end in time keeps the lease from being given up: it then expires by itself, so
-        that nobody else begins while something of ours may still be under way.
+        The lease is not released while a cycle has not ended: it then expires by itself, so that no other
+        replica begins while an action of this one may still be in flight.
         """
         self.stopping.set()
         until = self._monotonic() + self._stop_seconds
         self._batches.stop()
         reserve = min(RESERVE_SECONDS, self._stop_seconds / 2)
-        late = [runner for runner in self._runners if not runner.join(self._left(until) - reserve)]
+        late = [runner for runner in self._runners if not runner.join(self._remaining(until) - reserve)]
         for runner in late:
             self._log.warning(
                 f"the cycle of {runner.loop.name} did not end in time; the lease is left to expire"
             )
         parts = [*([] if late else [self._lease]), *reversed(self._parts)]
         share = reserve / 2
-        ended = [part.stop(min(share, self._left(until))) for part in parts]
+        ended = [part.stop(min(share, self._remaining(until))) for part in parts]
         is_clean = not late and all(ended)
         self._log.info("stopped" if is_clean else "stopped, but not everything had ended in time")
-        return self.server.stop(max(0.1, self._left(until))) and is_clean
+        return self.server.stop(max(0.1, self._remaining(until))) and is_clean
 
     def liveness_errors(self) -> list[str]:
-        """Return what only a restart can mend."""
+        """Return the errors that only a restart fixes."""
         loops = [error for runner in self._runners if (error := runner.liveness_error()) is not None]
         parts = (self._lease, *self._parts)
         return loops + [error for part in parts for error in part.liveness_errors()]
 
     def readiness_errors(self) -> list[str]:
-        """Return what is still waited for; who does not lead is ready too."""
+        """Return what is not ready yet; a replica that is not the leader is ready too."""
         loops = [error for runner in self._runners for error in runner.readiness_errors()]
         return self._missing_parts() + loops
 
     def _missing_parts(self) -> list[str]:
         return [line for part in self._parts for line in part.readiness_errors()]
 
-    def _left(self, until: float) -> float:
+    def _remaining(self, until: float) -> float:
         return max(0.0, until - self._monotonic())
 
     def _background_errors(self) -> Mapping[str, str]:
-        return {who: what for part in (self._lease, *self._parts) for who, what in part.errors().items()}
+        return {name: what for part in (self._lease, *self._parts) for name, what in part.errors().items()}

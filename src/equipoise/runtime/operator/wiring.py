@@ -1,4 +1,4 @@
-"""From settings to an operator that is ready to start: which adapters stand behind the ports of all loops."""
+"""Builds an operator from its settings: chooses the adapters behind the ports of all loops."""
 
 import os
 import platform
@@ -76,14 +76,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OperatorWiring:
-    """The adapters behind `equipoise.ports.wiring.Wiring`; it watches what a loop opens."""
+    """The adapters behind `equipoise.ports.wiring.Wiring`; reflectors that a loop adds are watched."""
 
     settings: Settings
     client: Client
     cluster: Cluster
     metrics: Metrics
     prometheus: Callable[[], "PrometheusMetrics"]
-    """Where metrics.k8s.io is not enough; it raises where there is none."""
+    """Returns the Prometheus, for what metrics.k8s.io does not have; raises NotFound if there is none."""
     actuator: Actuator
     leadership: Leadership
     store: Store
@@ -93,12 +93,12 @@ class OperatorWiring:
     clock: Clock
     batches: BatchesPort
     watch: Callable[[Reflector[Any]], None]
-    """Starts, meters, awaits and stops one more reflector."""
+    """Adds a reflector, which is then started, measured, awaited and stopped with the others."""
     heartbeat: Callable[[], None]
     operator_namespace: str
 
     def policies(self, kind: DefinedKind) -> KubernetesPolicies:
-        """Return the custom resources of a kind, watched."""
+        """Return a watched cache of the custom resources of a kind."""
         policies = KubernetesPolicies(
             self.client,
             group=kind.group,
@@ -111,11 +111,11 @@ class OperatorWiring:
         return policies
 
     def analyses(self) -> KubernetesAnalyses:
-        """Return the kinds of advice, watched once they are installed."""
+        """Return the Analytics and Recommendations, watched once their CRDs are installed."""
         return KubernetesAnalyses(self.client, self.watch, namespaces=self.settings.namespaces)
 
     def sizes(self) -> CachedSizes:
-        """Return whose requests and limits can be set; DaemonSets are watched for it."""
+        """Return the workloads whose requests and limits can be set; this watches DaemonSets too."""
         sizes = CachedSizes(self.client, self.cluster, self.settings.namespaces)
         for reflector in sizes.reflectors.values():
             self.watch(reflector)
@@ -125,7 +125,7 @@ class OperatorWiring:
         return KubernetesApplier(self.client)
 
     def history(self) -> "tuple[PrometheusHistory, PrometheusOwners]":
-        """Return the Prometheus that all loops ask, for weeks of usage and for owners."""
+        """Return the Prometheus that all loops query, for weeks of usage and for pods' owners."""
         from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners
 
         if self.settings.metrics_from == "metrics-server":
@@ -141,18 +141,18 @@ class OperatorWiring:
         return history, PrometheusOwners(found.client, found.extra_matchers)
 
     def autoscalers(self) -> "SpecsOfNamespaces":
-        """Return HPAs word for word, of the namespaces that may be read."""
+        """Return the specs of the HPAs in the namespaces that may be read."""
         return SpecsOfNamespaces(HpaSpecs(self.client), self.settings.namespaces)
 
     def pools(self) -> "ReconnectingPools":
-        """Return the tiers as the settings describe them, on a server that may be away."""
+        """Return the tiers that the settings describe; a Redis that is down is connected to again."""
         from equipoise.runtime.redis import ReconnectingPools, remote_pools, url_source
 
-        asked = self.settings.pools
-        return ReconnectingPools(remote_pools(url_source(asked), asked))
+        pool_settings = self.settings.pools
+        return ReconnectingPools(remote_pools(url_source(pool_settings), pool_settings))
 
     def selected_pods(self, namespace: str, selector: str) -> KubernetesSelectedPods:
-        """Return pods by their labels, watched."""
+        """Return a watched cache of the pods that a label selector matches."""
         try:
             parse_selector(selector)
         except ValueError as error:
@@ -164,13 +164,13 @@ class OperatorWiring:
 
 @dataclass(frozen=True, slots=True)
 class SpecsOfNamespaces:
-    """HPAs word for word, of the namespaces that may be read."""
+    """Lists the specs of the HPAs in the namespaces that may be read."""
 
     inner: Autoscalers
     namespaces: Sequence[str]
 
     def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
-        """List what every HorizontalPodAutoscaler asks for."""
+        """Return the spec of every HorizontalPodAutoscaler."""
         places = self.namespaces if namespace is None and self.namespaces else (namespace,)
         return [spec for place in dict.fromkeys(places) for spec in self.inner.specs(place)]
 
@@ -187,9 +187,9 @@ def _loop_maker(name: str, makers: Mapping[str, LoopMaker]) -> LoopMaker:
 def make_operator(
     settings: Settings, log: Log, stopping: threading.Event, makers: Mapping[str, LoopMaker] = {}
 ) -> OperatorProcess:
-    """Reach the cluster, and put everything together; nothing runs yet.
+    """Connect to the cluster and build the operator; nothing is started yet.
 
-    `makers` make the loops of some balancers otherwise than their descriptors do.
+    `makers` replace the loop makers of some balancers' descriptors.
     """
     client = connect(settings.kubernetes.kubeconfig, settings.kubernetes.context)
     version = client.server_version()
@@ -202,7 +202,7 @@ def make_operator(
     metrics.read_gauge("lease_failures", lambda: election.failures)
     cluster, clusters = cached_clusters(client, settings.namespaces)
     pauses = NamespacePauses(client, operator_namespace=namespace)
-    # An operator for balancers without workloads alone needs no right to see them.
+    # An operator that runs only balancers without workloads needs no permission to list them.
     observes_workloads = any(balancer(name).observes_workloads for name in settings.balancers)
     caches = Caches(clusters if observes_workloads else (), pauses, client.world.monotonic)
     metrics.add(ReflectorMetrics(lambda: caches.reflectors, client.world.monotonic))
@@ -246,7 +246,7 @@ def make_operator(
 
 
 def operator_namespace(settings: Settings, client: Client) -> str:
-    """Return where the Lease and a pause of everything are: as set, else the pod's own, else the usual."""
+    """Return the namespace of the Lease and of the global pause: as set, else the pod's, else the default."""
     if settings.lease.namespace:
         return settings.lease.namespace
     token_file = client.target.identity.token_file or ""
@@ -255,7 +255,7 @@ def operator_namespace(settings: Settings, client: Client) -> str:
 
 
 def _uid(cluster: Cluster, ref: WorkloadRef) -> str | None:
-    """Return the owner with which a workload's ledger is to vanish, where it is known now."""
+    """Return the uid for the owner reference of a workload's ledger; None if it cannot be read."""
     try:
         workload = cluster.workload(ref)
     except WorldFailed:
@@ -264,7 +264,7 @@ def _uid(cluster: Cluster, ref: WorkloadRef) -> str | None:
 
 
 def prometheus_options(settings: Prometheus, namespace: str) -> PrometheusOptions:
-    """Return the options of the one-shot commands; an operator also looks into its own namespace."""
+    """Return the settings as options of the one-shot commands, and search the operator's namespace too."""
     return PrometheusOptions(
         url=settings.url,
         namespaces=settings.namespaces or (*PROMETHEUS_NAMESPACES, namespace),
@@ -315,21 +315,21 @@ def _journal(settings: JournalSettings, clock: Clock, metrics: OperatorMetrics) 
     return journal, [part]
 
 
-def run(found: Effective) -> None:
-    """Run the operator; a failure at the start is raised, and after that only a signal ends it."""
-    log = make_log(found.settings.logs)
-    for warning in found.warnings:
+def run(effective: Effective) -> None:
+    """Run the operator until a signal; a failure at the start is raised."""
+    log = make_log(effective.settings.logs)
+    for warning in effective.warnings:
         log.warning(warning)
     end_on_signals()
-    run_until_signalled(make_operator(found.settings, log, threading.Event()))
+    run_until_signalled(make_operator(effective.settings, log, threading.Event()))
 
 
 def run_until_signalled(operator: OperatorProcess) -> None:
-    """Start, wait for SIGTERM or SIGINT, stop. A second signal ends the process at once."""
+    """Start, wait for SIGTERM or SIGINT, then stop; a second signal ends the process at once."""
     on_signals(operator.stopping)
     operator.start()
     operator.watch()
     if not operator.stop():
-        # A thread that hangs must not hold the process: interpreters wait for pools of threads.
+        # A thread that hangs must not keep the process: at exit, the interpreter waits for thread pools.
         sys.stderr.flush()
         os._exit(0)

@@ -1,9 +1,8 @@
-"""Heavy, pure batches in a process of their own, so that neither the Lease nor `/healthz` can be starved.
+"""Runs heavy, pure batches in a process of their own, so that they starve neither the Lease nor `/healthz`.
 
-One worker, started with the first batch and kept. Whatever happens to it (a crash, the kernel's OOM killer,
-a hang past the deadline) is the failure of that one batch: the worker is replaced with the next. A plain
-process on a pipe does this with public means alone; a ProcessPoolExecutor does not let go of a worker that
-hangs.
+One worker is started with the first batch and reused. Whatever happens to it (a crash, the kernel's OOM
+killer, a hang past the deadline) fails only that batch: the next batch starts a new worker. A plain process
+on a pipe does this with public APIs alone; a ProcessPoolExecutor cannot abandon a worker that hangs.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 NICENESS = 10
-"""The worker yields to the process that renews the Lease."""
+"""The worker's niceness: the process that renews the Lease comes first."""
 HEARTBEAT_SECONDS = 0.5
 _SPAWN = get_context("spawn")
 _DONE, _FAILED = b"done", b"failed"
@@ -42,14 +41,14 @@ class Batches:
         self._worker: _Worker | None = None
         self._closed = threading.Event()
         self.replaced = 0
-        """How many workers were lost."""
+        """The number of workers that were lost."""
 
     def submit(
         self, function: Callable[[*Ts], T], *args: *Ts, deadline_seconds: float = DEADLINE_SECONDS
     ) -> T:
-        """Call a function in the worker and wait for its result; its exceptions are raised here.
+        """Call a function in the worker, and return its result or raise its exception.
 
-        The function must be one that a module defines; it, its arguments and its result travel as pickles.
+        The function must be defined at the top of a module; it, its arguments and its result are pickled.
         """
         assert deadline_seconds > 0, f"a batch of {function!r} would be lost at once"
         message = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
@@ -65,7 +64,7 @@ class Batches:
         return result
 
     def _wait(self) -> None:
-        """Wait for the worker; that others keep it busy is no fault of this batch."""
+        """Wait for the worker; raise WorkerBusy, no failure of this batch, if others use it for too long."""
         until = time.monotonic() + DEADLINE_SECONDS
         while not self._lock.acquire(timeout=HEARTBEAT_SECONDS):
             self._heartbeat()
@@ -73,7 +72,7 @@ class Batches:
                 raise WorkerBusy(f"a batch waited {DEADLINE_SECONDS:g} s for the worker, which is busy")
 
     def stop(self) -> None:
-        """End the worker at once; a batch under way is lost, which is harmless: it is pure."""
+        """End the worker at once; the running batch is lost, which is harmless, since batches are pure."""
         self._closed.set()
         worker = self._worker
         if worker is not None:
@@ -83,18 +82,18 @@ class Batches:
         if self._closed.is_set():
             raise BatchLost("the batch was not begun: the operator is stopping")
         worker = self._worker = self._worker or _Worker(self._niceness)
-        # Ending the worker is what unblocks a send or a receive that would last for ever.
+        # Ending the worker unblocks a send or a receive that would otherwise never return.
         alarm = threading.Timer(max(0.0, until - time.monotonic()), worker.end)
         alarm.daemon = True
         alarm.start()
         try:
-            if self._closed.is_set():  # stopped between the question above and the worker's start
+            if self._closed.is_set():  # stopped between the check above and the worker's start
                 worker.end()
             return worker.ask(message, self._heartbeat)
         except (EOFError, OSError) as error:
             raise BatchLost(self._why(worker, until, deadline_seconds)) from error
         except BaseException:
-            worker.end()  # its answer is still to come, and would be taken for the next batch's
+            worker.end()  # otherwise its late answer would be taken for the next batch's
             raise
         finally:
             alarm.cancel()
@@ -114,7 +113,7 @@ class Batches:
 
 
 class _Worker:
-    """One process, and the pipe to it."""
+    """The worker's process, and the pipe to it."""
 
     def __init__(self, niceness: int) -> None:
         self._pipe, theirs = _SPAWN.Pipe()
@@ -136,7 +135,7 @@ class _Worker:
             return self._process.is_alive()
 
     def end(self) -> int | None:
-        """End it, from any thread and as often as one likes, and return its exit status."""
+        """Kill the process and return its exit status; safe from any thread, and more than once."""
         with self._ending:
             self._process.kill()
             self._process.join()
@@ -144,7 +143,7 @@ class _Worker:
 
 
 def _error(sealed: bytes | None, text: str) -> Exception:
-    """Return the worker's exception with its traceback; one that can't be pickled becomes its message."""
+    """Return the worker's exception with its traceback, or a RuntimeError if it cannot be pickled."""
     error: object = None
     if sealed is not None:
         with contextlib.suppress(Exception):
@@ -156,7 +155,7 @@ def _error(sealed: bytes | None, text: str) -> Exception:
 
 
 def _serve(pipe: Connection, niceness: int) -> None:
-    """Be the worker: answer one batch after the other until the parent closes the pipe or dies."""
+    """Run in the worker: answer one batch after the other until the parent closes the pipe or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent decides
     threading.Thread(target=_die_with_parent, daemon=True).start()
     os.nice(niceness)
@@ -167,7 +166,7 @@ def _serve(pipe: Connection, niceness: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """End when the parent does, also by SIGKILL and amid a batch: its end of a pipe is then closed."""
+    """Exit when the parent does, even by SIGKILL and during a batch: its end of a pipe is then closed."""
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -178,7 +177,7 @@ def _answer(message: bytes) -> tuple[bytes, bytes]:
     try:
         function, args = pickle.loads(message)  # noqa: S301 - our own parent wrote it
         return _DONE, pickle.dumps(function(*args), pickle.HIGHEST_PROTOCOL)
-    except Exception as error:  # noqa: BLE001 - whatever it is belongs to who asked
+    except Exception as error:  # noqa: BLE001 - every error is raised again in the caller
         sealed: bytes | None = None
         with contextlib.suppress(Exception):
             sealed = pickle.dumps(error)
