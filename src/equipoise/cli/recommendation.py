@@ -97,7 +97,7 @@ def apply(
 
 def _surprises(done: "Sequence[Adopted]") -> "Iterator[str]":
     """Return what an HPA does at once, and what it was made from little."""
-    from equipoise.recommendation.explain import percent_known
+    from equipoise.recommendation.explain import coverage_text
 
     for each in done:
         decision = each.decision
@@ -110,7 +110,7 @@ def _surprises(done: "Sequence[Adopted]") -> "Iterator[str]":
                 f"{recommended['maxReplicas']}, to which it scales down at once"
             )
         if numbers["confidence"] == "low":
-            share = percent_known(numbers["coverage"])
+            share = coverage_text(numbers["coverage"])
             yield f"{decision.subject}: low confidence, since only {share} of the past seven days is known"
 
 

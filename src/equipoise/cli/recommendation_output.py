@@ -16,7 +16,7 @@ from equipoise.core.documents import dump
 from equipoise.core.errors import BadInput
 from equipoise.core.quantity import parse_bytes
 from equipoise.recommendation.adopt import UNSCALED, ehpa_manifest, hpa_manifest
-from equipoise.recommendation.explain import AdviceDetails, percent_known
+from equipoise.recommendation.explain import AdviceDetails, coverage_text
 from equipoise.runtime.output import Format, is_any_letter_printed, plain, print_document, warn
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _replicas(decisions: Sequence[Decision], width: int) -> "Table":
         table.add_column("WHY", ratio=1, overflow="fold")
     for decision in decisions:
         numbers = decision.reason.numbers
-        coverage = percent_known(numbers["coverage"])
+        coverage = coverage_text(numbers["coverage"])
         cells = [str(numbers["replicas"])]
         if is_narrow:
             cells += [_advice(decision.extra["recommended"]), f"{coverage} {numbers['confidence']}"]
@@ -175,7 +175,7 @@ def _requests(decisions: Sequence[Decision]) -> "Table":
                 Text("(pod)" if name == WHOLE_POD else name or "-"),
                 _change(today.get("cpu"), wanted.get("cpu")),
                 _change(_rounded(today.get("memory")), _rounded(wanted.get("memory"))),
-                f"{percent_known(numbers['coverage'])} {numbers['confidence']}" if first else "",
+                f"{coverage_text(numbers['coverage'])} {numbers['confidence']}" if first else "",
                 _reason(decision) if first else "",
             )
     return table

@@ -36,10 +36,10 @@ def redecide(recorded: Record) -> Decision:
 
 def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
     """Return the loop; it watches the pods that the settings select."""
-    asked = settings.pools
+    options = settings.pools
     interval_seconds = settings.interval_seconds("pools")
-    namespace = _expected(asked.namespace, "namespace", "where the pods of the tiers are")
-    selector = _expected(asked.selector, "selector", "their labels, such as app=voice-agent")
+    namespace = _expected(options.namespace, "namespace", "where the pods of the tiers are")
+    selector = _expected(options.selector, "selector", "their labels, such as app=voice-agent")
     tiers = wiring.pools()
     pods = wiring.selected_pods(namespace, selector)
     return PoolsLoop(
@@ -52,9 +52,9 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
         new_id=wiring.new_id,
         namespace=namespace,
         interval_seconds=interval_seconds,
-        rule=RegistrationRule(asked.loss_max, min(asked.missing_seconds, interval_seconds)),
-        is_acting=asked.mode is Mode.ENFORCE,
-        marks_busy=asked.marks_busy,
+        rule=RegistrationRule(options.loss_max, min(options.missing_seconds, interval_seconds)),
+        is_acting=options.mode is Mode.ENFORCE,
+        marks_busy=options.marks_busy,
         heartbeat=wiring.heartbeat,
         has_changed=pods.has_changed,
     )
@@ -117,15 +117,15 @@ def _recovered(report: CycleReport) -> Iterator[tuple[str, Labels]]:
             yield report.decisions[0].subject, (_prefix(report.decisions[0]),)
 
 
-def log_lines(came: CycleReport | Exception) -> Iterator[LogLine]:
+def log_lines(result: CycleReport | Exception) -> Iterator[LogLine]:
     """Yield the seed's log lines: each move and recovery, and tiers that could not be read."""
-    if isinstance(came, TierUnreadable):
-        fields = {"tier": came.tier, "error": str(came)}
+    if isinstance(result, TierUnreadable):
+        fields = {"tier": result.tier, "error": str(result)}
         yield LogLine("warning", "rebalance: failed to get assigned count", fields)
-    if isinstance(came, Exception):
+    if isinstance(result, Exception):
         return
     moved = 0
-    for outcome in came.outcomes:
+    for outcome in result.outcomes:
         action = outcome.action
         if isinstance(action, RecoverPod) and outcome.result == PoolCode.RECOVERED:
             yield LogLine("info", "Recovered pod", {"pod": action.pod})

@@ -24,16 +24,16 @@ class TierChange(msgspec.Struct, frozen=True):
     concurrent_max: int | None = None
 
 
-def read_changes(words: Sequence[str]) -> list[TierChange]:
+def read_changes(texts: Sequence[str]) -> list[TierChange]:
     """Read `gold=4,basic=shared:2:5`."""
     changes: dict[str, TierChange] = {}
-    for word in (part.strip() for words_ in words for part in words_.split(",") if part.strip()):
-        found = FORM.fullmatch(word)
-        if found is None:
+    for entry in (part.strip() for text in texts for part in text.split(",") if part.strip()):
+        match = FORM.fullmatch(entry)
+        if match is None:
             raise BadInput(
-                f"{SOURCE}: expected NAME=PODS or NAME=exclusive|shared:PODS[:CALLS], got {word!r}"
+                f"{SOURCE}: expected NAME=PODS or NAME=exclusive|shared:PODS[:CALLS], got {entry!r}"
             )
-        name, kind, target, most = found.groups()
+        name, kind, target, most = match.groups()
         if name in changes:
             raise BadInput(f"{SOURCE}: {name}: expected each tier once")
         changes[name] = TierChange(

@@ -68,9 +68,12 @@ def decide(policy: TierPolicy, observation: Observation) -> Decided[TierBalance]
 
 
 def _assert_sound(balance: TierBalance, moves: tuple[MovePod, ...]) -> None:
-    taken, given = Counter(move.source for move in moves), Counter(move.destination for move in moves)
-    assert taken <= Counter(balance.over), "no tier gives more pods than it has over its target"
-    assert given <= Counter(balance.under), "no tier gets more pods than it has under its target"
+    sources, destinations = (
+        Counter(move.source for move in moves),
+        Counter(move.destination for move in moves),
+    )
+    assert sources <= Counter(balance.over), "no tier gives more pods than it has over its target"
+    assert destinations <= Counter(balance.under), "no tier gets more pods than it has under its target"
 
 
 def _moves(

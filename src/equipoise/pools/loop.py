@@ -192,17 +192,17 @@ class PoolsLoop:
         at: float,
         outcomes: Sequence[Outcome],
     ) -> None:
-        asked = as_json(policy.model_dump(by_alias=True) if isinstance(policy, TierPolicy) else policy)
+        settings = as_json(policy.model_dump(by_alias=True) if isinstance(policy, TierPolicy) else policy)
         name = self.new_id(at)
-        self.journal.append(record(BALANCER, asked, observation, memory, decision, at, name, outcomes))
+        self.journal.append(record(BALANCER, settings, observation, memory, decision, at, name, outcomes))
 
     def _confirmed(self, lists: PodLists, decision: Decision) -> PodLists:
         """Return the lists with those pods of held actions that, queried by name, do not exist any more."""
-        doubtful = [held.action for held in decision.held if isinstance(held.action, UnregisterPod)]
+        unproven = [held.action for held in decision.held if isinstance(held.action, UnregisterPod)]
         confirmed: list[str] = []
         if self._held() is None:
             with suppress(WorldFailed):
-                for action in doubtful[:CONFIRMED_MAX]:
+                for action in unproven[:CONFIRMED_MAX]:
                     self.heartbeat()
                     confirmed += [action.pod] if self.is_gone(action.pod, action.uid) else []
         return msgspec.structs.replace(lists, confirmed=tuple(confirmed))

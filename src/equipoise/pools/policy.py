@@ -58,13 +58,13 @@ class TierPolicy(SchemaPart):
     def _chain_of_tiers(self) -> Self:
         if not self.tiers:
             raise ValueError("expected at least one tier")
-        seen: set[str] = set()
+        names: set[str] = set()
         for number, name in enumerate(self.default_chain):
             if name not in self.tiers:
                 raise ValueError(f"default_chain[{number}]: expected one of the tiers, got {name!r}")
-            if name in seen:
+            if name in names:
                 raise ValueError(f"default_chain[{number}]: expected each tier once, got {name!r} twice")
-            seen.add(name)
+            names.add(name)
         return self
 
     @property

@@ -147,14 +147,14 @@ def reconcile(
         if pod.name not in listed
     }
     leaving = _leaving(lists, before, missing)
-    proven, doubtful = _gone(lists, missing, leaving)
+    proven, unproven = _ended_and_missing(lists, missing, leaving)
     unready = [pod for pod in lists.registered if _is(listed, pod, ListedState.UNREADY)]
     lost_max = max(1, int(rule.loss_max * len(lists.registered)))
-    is_plausible = len(doubtful) <= lost_max and len(missing) < len(lists.registered)
+    is_plausible = len(unproven) <= lost_max and len(missing) < len(lists.registered)
     is_mostly_ready = len(unready) <= lost_max
-    ripe = [pod for pod in doubtful if at - missing[pod.name] >= rule.missing_seconds]
+    overdue = [pod for pod in unproven if at - missing[pod.name] >= rule.missing_seconds]
     actions: list[Attendance] = [UnregisterPod(pod.name, pod.uid) for pod in proven]
-    actions += [UnregisterPod(pod.name, pod.uid) for pod in ripe if is_plausible]
+    actions += [UnregisterPod(pod.name, pod.uid) for pod in overdue if is_plausible]
     suspended = [pod for pod in lists.registered if _is(listed, pod, ListedState.LEAVING)]
     suspended += unready if is_mostly_ready else []
     actions += [SuspendPod(pod.name, pod.uid) for pod in suspended if not pod.is_draining]
@@ -162,7 +162,7 @@ def reconcile(
     actions += _registered(lists)
     held: list[Held] = []
     if not is_plausible:
-        held += _held([UnregisterPod(pod.name, pod.uid) for pod in doubtful], _lost(len(doubtful), lists))
+        held += _held([UnregisterPod(pod.name, pod.uid) for pod in unproven], _lost(len(unproven), lists))
     if not is_mostly_ready:
         held += _held(
             [SuspendPod(pod.name, pod.uid) for pod in unready if not pod.is_draining],
@@ -178,9 +178,9 @@ def reconcile(
     assert not (held and is_plausible and is_mostly_ready), "nothing is held without a reason"
     forgotten = sum(isinstance(action, UnregisterPod) for action in actions)
     assert forgotten <= len(proven) + lost_max, "without proof no more pods are forgotten than may be lost"
-    kept = msgspec.to_builtins(RegistrationMemory(missing, leaving))
+    memory_after = msgspec.to_builtins(RegistrationMemory(missing, leaving))
     reason = _reason(actions, held, counts)
-    return Decided(Decision(lists.subject, reason, tuple(actions), tuple(held), kept), counts)
+    return Decided(Decision(lists.subject, reason, tuple(actions), tuple(held), memory_after), counts)
 
 
 def _leaving(lists: PodLists, before: RegistrationMemory, missing: Mapping[str, float]) -> dict[str, str]:
@@ -189,7 +189,7 @@ def _leaving(lists: PodLists, before: RegistrationMemory, missing: Mapping[str, 
     return {name: uid for name, uid in before.leaving.items() if name in missing} | now
 
 
-def _gone(
+def _ended_and_missing(
     lists: PodLists, missing: Mapping[str, float], leaving: Mapping[str, str]
 ) -> tuple[list[RegisteredPod], list[RegisteredPod]]:
     """Return the pods that are proven to have ended, and those that are only missing."""
@@ -197,15 +197,15 @@ def _gone(
     is_ours = len(missing) < len(lists.registered)
     confirmed = set(lists.confirmed) if is_ours else set()
     proven: list[RegisteredPod] = []
-    doubtful: list[RegisteredPod] = []
+    unproven: list[RegisteredPod] = []
     for pod in lists.registered:
         if pod.name in missing:
             is_proven = pod.name in leaving and pod.uid in {"", leaving[pod.name]}
             is_proven = is_proven or pod.name in confirmed
-            (proven if is_proven else doubtful).append(pod)
+            (proven if is_proven else unproven).append(pod)
         elif pod.name in ended and pod.uid in {"", ended[pod.name]}:
             proven.append(pod)
-    return proven, doubtful
+    return proven, unproven
 
 
 def _is(listed: Mapping[str, ListedPod], pod: RegisteredPod, state: ListedState) -> bool:

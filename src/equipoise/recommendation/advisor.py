@@ -130,10 +130,10 @@ def advise_all(
     """
     isolation = isolation or Isolation()
     ownership = PodOwnership(listed, sources.cluster.pods(namespace), isolation)
-    wants_hpas = any(
+    needs_hpas = any(
         batch.request.policy.inherits_hpa and batch.request.about is AdviceType.HPA for batch in batches
     )
-    inherited = _inherited(sources, namespace) if wants_hpas else {}
+    inherited = _inherited(sources, namespace) if needs_hpas else {}
     chosen = {workload.ref: workload for batch in batches for workload in batch.workloads}
     return _AdviceRun(batches, chosen, sources, ownership, inherited, at, reads_all, isolation).advised()
 
@@ -266,8 +266,8 @@ class _AdviceRun:
 
     def _resourced(self) -> set[WorkloadRef]:
         """Return the workloads whose advice needs memory."""
-        asking = (batch for batch in self.batches if batch.request.about is AdviceType.RESOURCE)
-        return {workload.ref for batch in asking for workload in batch.workloads}
+        batches = (batch for batch in self.batches if batch.request.about is AdviceType.RESOURCE)
+        return {workload.ref for batch in batches for workload in batch.workloads}
 
     def _add_peaks(self, history: UsageHistory, peaks: dict[tuple[WorkloadRef, str], float]) -> None:
         """Add the highest memory of each container over all pods to `peaks`."""
@@ -364,8 +364,8 @@ def _failed(number: int, ref: WorkloadRef, failed: FailedTurn) -> Advised:
 
 def _is_within(ref: WorkloadRef, history: UsageHistory) -> bool:
     """Return whether a part of the history has all samples of a workload."""
-    is_there = history.scope is None or ref.namespace in history.scope
-    return is_there and (history.groups is None or ref in history.groups)
+    is_in_scope = history.scope is None or ref.namespace in history.scope
+    return is_in_scope and (history.groups is None or ref in history.groups)
 
 
 def _counts(pod: Pod) -> bool:

@@ -39,7 +39,7 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
 
     def decide_batch(batch: Batch) -> list[list[Examined]]:
         wiring.heartbeat()
-        is_heavy = sum(len(seen.subjects) for _, seen, _ in batch) >= HEAVY_WORKLOADS
+        is_heavy = sum(len(observation.subjects) for _, observation, _ in batch) >= HEAVY_WORKLOADS
         # A batch that ended a worker could end this process: from then on even small ones go to the worker.
         if not is_heavy and not wiring.batches.replaced:
             return examine_all(batch)

@@ -174,11 +174,11 @@ def sentence(
         case Code.NO_PODS:
             return "The workload has 0 pods, and advice needs at least 1."
         case Code.TOO_FEW_AVAILABLE_PODS:
-            asked = policy.pod_available_share_min
-            share, be = _below(row.available / row.pods, asked, 3), "is" if row.pods == 1 else "are"
+            share_min = policy.pod_available_share_min
+            share, be = _below(row.available / row.pods, share_min, 3), "is" if row.pods == 1 else "are"
             return (
                 f"{row.available} of {_count(row.pods, 'pod')} {be} available, a share of {share}, and "
-                f"{PREFIX}pod-available-ratio asks for at least {asked:.12g}."
+                f"{PREFIX}pod-available-ratio asks for at least {share_min:.12g}."
             )
         case Code.METRICS_INCOMPLETE | Code.NO_SAMPLES:
             return _unknown(row)
@@ -225,7 +225,7 @@ def _unknown(row: WorkloadFigures) -> str:
 def _advice(row: WorkloadFigures, containers: list[RecommendedContainer] | None) -> str:
     note = ""
     if row.coverage < 1:
-        note = f" {percent_known(row.coverage)} of the past seven days is known."
+        note = f" {coverage_text(row.coverage)} of the past seven days is known."
     if containers is not None:
         parts = [
             " ".join([each.name, *(f"{what} {size}" for what, size in each.requests.items())])
@@ -240,11 +240,11 @@ def _advice(row: WorkloadFigures, containers: list[RecommendedContainer] | None)
     )
 
 
-def percent_known(coverage: float) -> str:
-    return f"{known_percent(coverage):g} %"
+def coverage_text(coverage: float) -> str:
+    return f"{coverage_percent(coverage):g} %"
 
 
-def known_percent(coverage: float) -> float:
+def coverage_percent(coverage: float) -> float:
     """Return a coverage to a tenth of a percent; 100 and 0 only where all or no samples are known."""
     nearest = round(coverage * 100, 1)
     if coverage < 1:

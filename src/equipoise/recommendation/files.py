@@ -133,7 +133,7 @@ def _one(samples: Samples, defaults: FileDefaults, subject: str, pods: Samples |
     row = np.zeros(len(samples.times), np.intp)
     interval = usual_interval(samples.times, row) or INTERVAL_SECONDS_DEFAULT
     columns = _columns(defaults.source, samples.times, at, interval, 1)
-    times, values, row = _known(samples, row)
+    times, values, row = _valid_samples(samples, row)
     history = on_grid(values, row, slots(times, at, interval, columns), (1, columns))
     is_counted = times > at - WEEK_SECONDS + min(interval, WEEK_SECONDS) / 1000
     replicas = defaults.replicas
@@ -158,7 +158,7 @@ def _one(samples: Samples, defaults: FileDefaults, subject: str, pods: Samples |
     )
 
 
-def _known(samples: Samples, rows: Whole) -> tuple[Floats, Floats, Whole]:
+def _valid_samples(samples: Samples, rows: Whole) -> tuple[Floats, Floats, Whole]:
     """Return valid samples in the order of rows and times; of duplicates, the last one in the file."""
     values = cleaned(samples.values)
     is_known = ~np.isnan(values)
@@ -169,7 +169,7 @@ def _known(samples: Samples, rows: Whole) -> tuple[Floats, Floats, Whole]:
 
 def _pods_p99(pods: Samples, at: float) -> Floats:
     """Return the P99 over all samples of all pods in the seven days before `at`."""
-    times, values, _ = _known(pods, pods.labels["pod"])
+    times, values, _ = _valid_samples(pods, pods.labels["pod"])
     is_counted = is_of_week(times, at)
     if len(times) and not is_counted.any():
         is_counted = is_of_week(times, float(times.max()))
@@ -278,9 +278,9 @@ def _alive_mask(
     first, last = np.full(shape[0], shape[1]), np.full(shape[0], -1)
     np.minimum.at(first, pod, np.maximum(column, 0))
     np.maximum.at(last, pod, column)
-    is_seen = np.zeros(shape, np.bool_)
-    is_seen[pod[column >= 0], column[column >= 0]] = True
-    return alive_mask(first, last, is_seen, sets, interval_seconds)
+    is_observed = np.zeros(shape, np.bool_)
+    is_observed[pod[column >= 0], column[column >= 0]] = True
+    return alive_mask(first, last, is_observed, sets, interval_seconds)
 
 
 def _requests(samples: Samples, owner: Whole, count: int, defaults: FileDefaults) -> Floats:
@@ -297,11 +297,11 @@ def _requests(samples: Samples, owner: Whole, count: int, defaults: FileDefaults
     return found
 
 
-OTHER = 1.5
+OTHER_STEP_FACTOR = 1.5
 """Factor from which a step differs from the file's; less may be jitter or a gap."""
 STEPS_MIN = 12
 """Number of intervals from which a workload can have a step of its own."""
-KEPT_MIN, KEPT_WITHIN = 0.8, 0.1
+REGULAR_SHARE_MIN, REGULAR_WITHIN = 0.8, 0.1
 """Share of the intervals that must be regular, and their tolerance around the usual one."""
 
 
@@ -345,8 +345,8 @@ def steps_of(samples: Samples) -> tuple[Floats, Whole]:
     usual = usual_interval(samples.times, pods)
     own = np.full(int(owner.max(initial=-1)) + 1, usual)
     for number, rows in _suspects(samples, pods, owner, usual):
-        step = _kept_step(samples.times[rows], pods[rows])
-        if step and not usual / OTHER < step < usual * OTHER:
+        step = _regular_step(samples.times[rows], pods[rows])
+        if step and not usual / OTHER_STEP_FACTOR < step < usual * OTHER_STEP_FACTOR:
             own[number] = step
     return own, owner
 
@@ -378,7 +378,9 @@ def _suspects(samples: Samples, pods: Whole, owner: Whole, usual: float) -> Iter
     np.minimum.at(first, pods, samples.times)
     np.maximum.at(last, pods, samples.times)
     apart = (last - first) / np.maximum(counts - 1, 1)
-    is_odd = (counts > STEPS_MIN) & ((apart >= usual * OTHER) | (apart <= usual / OTHER))
+    is_odd = (counts > STEPS_MIN) & (
+        (apart >= usual * OTHER_STEP_FACTOR) | (apart <= usual / OTHER_STEP_FACTOR)
+    )
     suspects = np.unique(owner[is_odd[pods]])
     is_suspect = np.zeros(int(owner.max()) + 1, np.bool_)
     is_suspect[suspects] = True
@@ -389,10 +391,10 @@ def _suspects(samples: Samples, pods: Whole, owner: Whole, usual: float) -> Iter
         yield number, rows[start:end]
 
 
-def _kept_step(times: Floats, pods: Whole) -> float:
+def _regular_step(times: Floats, pods: Whole) -> float:
     """Return the step of a workload whose samples are regular, else 0."""
     step = usual_interval(times, pods)
     order = np.lexsort((times, pods))
     steps = np.diff(times[order])[np.diff(pods[order]) == 0]
-    is_kept = np.abs(steps - step) <= KEPT_WITHIN * step
-    return step if len(steps) >= STEPS_MIN and is_kept.mean() >= KEPT_MIN else 0.0
+    is_kept = np.abs(steps - step) <= REGULAR_WITHIN * step
+    return step if len(steps) >= STEPS_MIN and is_kept.mean() >= REGULAR_SHARE_MIN else 0.0

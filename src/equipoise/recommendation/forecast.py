@@ -55,13 +55,13 @@ def series_of(samples: Samples, workload: str, source: str) -> WorkloadSeries:
             f"{source}: expected one workload, got {len(subjects)}; name one, such as {subjects[0]}"
         )
     values = observation.history[0] if len(subjects) else np.zeros(0)
-    known = np.flatnonzero(~np.isnan(values))
-    if not len(known):
+    known_places = np.flatnonzero(~np.isnan(values))
+    if not len(known_places):
         raise BadInput(f"{source}: expected at least one sample that is a number of cores, got none")
-    after = len(values) - 1 - int(known[-1])
+    after = len(values) - 1 - int(known_places[-1])
     end = observation.at - after * observation.interval_seconds
     return WorkloadSeries(
-        source, values[: known[-1] + 1], observation.interval_seconds, end, observation.subjects[0]
+        source, values[: known_places[-1] + 1], observation.interval_seconds, end, observation.subjects[0]
     )
 
 
@@ -73,46 +73,46 @@ def forecast_document(series: WorkloadSeries, horizon_seconds: float, algorithm:
         raise BadInput(
             f"{series.source}: expected at most {VALUES_MAX:,} values ahead, got {count:,}, {step}"
         )
-    made = predict(
+    predicted = predict(
         series.values[None], series.interval_seconds, horizon_seconds, algorithm=algorithm, has_band=True
     )
-    if np.isnan(made.values).any():
+    if np.isnan(predicted.values).any():
         raise BadInput(f"{series.source}: expected more samples before the forecast: too few are known")
-    is_predictable, model = bool(made.is_predictable[0]), Model(int(made.model[0]))
-    times = series.at + (np.arange(made.values.shape[1]) + 1) * series.interval_seconds
+    is_predictable, model = bool(predicted.is_predictable[0]), Model(int(predicted.model[0]))
+    times = series.at + (np.arange(predicted.values.shape[1]) + 1) * series.interval_seconds
     return {
         "predictable": is_predictable,
-        "period_seconds": int(made.period_days[0]) * DAY_SECONDS if is_predictable else None,
+        "period_seconds": int(predicted.period_days[0]) * DAY_SECONDS if is_predictable else None,
         "model": model.text,
         "algorithm": algorithm.value,
         "interval_seconds": _plain(series.interval_seconds),
-        "margin": _short(float(made.margin[0])),
-        "backtest_error": _short(float(made.error[0])),
-        "backtest_baseline_error": _short(float(made.baseline_error[0])),
-        "notes": [*_notes(series, model), *_steps(series, made)],
+        "margin": _short(float(predicted.margin[0])),
+        "backtest_error": _short(float(predicted.error[0])),
+        "backtest_baseline_error": _short(float(predicted.baseline_error[0])),
+        "notes": [*_notes(series, model), *_level_notes(series, predicted)],
         "timestamps": [_plain(time) for time in times.tolist()],
-        "values": [_short(value) for value in made.values[0].tolist()],
-        "upper": [_short(value) for value in made.upper[0].tolist()],
+        "values": [_short(value) for value in predicted.values[0].tolist()],
+        "upper": [_short(value) for value in predicted.upper[0].tolist()],
     }
 
 
 def _notes(series: WorkloadSeries, model: Model) -> list[str]:
     """Return notes that explain unusual forecasts to the reader."""
-    known_from = np.argmax(~np.isnan(series.values))
-    days = math.ceil((len(series.values) - known_from) * series.interval_seconds / DAY_SECONDS - 0.5)
+    first_known = np.argmax(~np.isnan(series.values))
+    days = math.ceil((len(series.values) - first_known) * series.interval_seconds / DAY_SECONDS - 0.5)
     if model is not Model.PROFILE or days >= WEEKDAYS_KNOWN_FROM:
         return []
-    known = f"The history has {days} days, and weekdays can be told apart from {WEEKDAYS_KNOWN_FROM} on"
-    return [f"{known}: quieter days, such as a weekend, may be forecast as high as the others."]
+    weekdays = f"The history has {days} days, and weekdays can be told apart from {WEEKDAYS_KNOWN_FROM} on"
+    return [f"{weekdays}: quieter days, such as a weekend, may be forecast as high as the others."]
 
 
-def _steps(series: WorkloadSeries, made: Forecast) -> list[str]:
+def _level_notes(series: WorkloadSeries, predicted: Forecast) -> list[str]:
     """Return a note if the last day's usage is far from the forecast, which one day does not change much."""
     day = max(1, round(DAY_SECONDS / series.interval_seconds))
-    ahead = made.values[0, :day] / made.margin[0]
+    ahead = predicted.values[0, :day] / predicted.margin[0]
     last = series.values[-day:][: len(ahead)]  # only the same hours where the forecast is shorter than a day
     is_known = ~np.isnan(last)
-    if not made.is_predictable[0] or not is_known.any():
+    if not predicted.is_predictable[0] or not is_known.any():
         return []
     was, will_be = float(last[is_known].mean()), float(ahead[is_known].mean())
     if will_be / FAR <= was <= will_be * FAR:
@@ -141,8 +141,8 @@ def backtested(series: WorkloadSeries, held_out_seconds: float, algorithm: Algor
     rivals = {
         "error": values,
         "baseline_error": np.full(count, flat_lines(week[None])[0]),
-        "repeat_day_error": _again(past, DAY_SECONDS, count),
-        "repeat_week_error": _again(past, WEEK_SECONDS, count),
+        "repeat_day_error": _repeated(past, DAY_SECONDS, count),
+        "repeat_week_error": _repeated(past, WEEK_SECONDS, count),
     }
     errors = {name: _error(actual, rival) for name, rival in rivals.items()}
     inside = actual[is_known] <= upper[is_known]
@@ -154,7 +154,7 @@ def backtested(series: WorkloadSeries, held_out_seconds: float, algorithm: Algor
     }
 
 
-def _again(past: WorkloadSeries, lag_seconds: float, count: int) -> Floats | None:
+def _repeated(past: WorkloadSeries, lag_seconds: float, count: int) -> Floats | None:
     lag = round(lag_seconds / past.interval_seconds)
     if lag < 1 or len(past.values) < lag:
         return None

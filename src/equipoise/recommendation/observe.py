@@ -74,9 +74,9 @@ def _means(values: Floats, count: int) -> Floats:
     steps = values.shape[1] // count
     table = values[:, values.shape[1] - steps * count :].reshape(len(values), steps, count)
     is_known = ~np.isnan(table)
-    known = is_known.sum(axis=2)
+    known_count = is_known.sum(axis=2)
     total = np.where(is_known, table, 0).sum(axis=2, dtype=np.float64)
-    return np.where(known > 0, total / np.maximum(known, 1), np.nan)
+    return np.where(known_count > 0, total / np.maximum(known_count, 1), np.nan)
 
 
 def _short(values: Floats, decimals: int) -> list[float | None]:

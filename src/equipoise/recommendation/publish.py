@@ -203,9 +203,9 @@ class Publisher:
         manifest = new_recommendation(
             selected.analytics, AdviceType(selected.spec.type), workload.ref, dict(workload.labels), adoption
         )
-        made = self.objects.create(manifest)
-        self.created.append(made)
-        return made
+        created = self.objects.create(manifest)
+        self.created.append(created)
+        return created
 
     def _adopt(
         self,
@@ -257,8 +257,8 @@ class Publisher:
         if older is not None:
             return _left_to(older, "annotation")
         was = condition_of(recommendation.status, ADOPTED)
-        is_there = was.get("status") == "True" and was.get("reason") in CARRIED
-        if is_there and recommendation.status.get("recommendedValue") == value:
+        is_annotated = was.get("status") == "True" and was.get("reason") in CARRIED
+        if is_annotated and recommendation.status.get("recommendedValue") == value:
             return ANNOTATED
         held = held_by_pause(self.pauses, workload.ref.namespace)
         if held is not None:

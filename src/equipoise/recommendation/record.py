@@ -193,12 +193,12 @@ def record(
 ) -> Record:
     """Return the record of a decision whose subject names the asker already."""
     is_applied = bool(decision.actions or decision.held)
-    asked = _asked(request.policy, request.about, asker, is_applied=is_applied)
-    return recording.record(BALANCER, asked, facts, {}, decision, at, record_id, outcomes)
+    settings = _policy_document(request.policy, request.about, asker, is_applied=is_applied)
+    return recording.record(BALANCER, settings, facts, {}, decision, at, record_id, outcomes)
 
 
 @lru_cache(maxsize=256)
-def _asked(
+def _policy_document(
     policy: RecommendationPolicy, about: AdviceType, asker: str, *, is_applied: bool
 ) -> dict[str, Any]:
     settings = policy.model_dump(by_alias=True)
@@ -210,7 +210,7 @@ def redecide(recorded: Record) -> Decision:
     policy = RecommendationPolicy.model_validate(recorded.policy.get("settings", {}))
     about = AdviceType(recorded.policy.get("type", ""))
     facts = msgspec.convert(recorded.observation, Facts)
-    observation, statistics = _seen(facts), _statistics(facts)
+    observation, statistics = _observation(facts), _statistics(facts)
     requests = container_requests(observation) if about is AdviceType.RESOURCE else None
     (decided,) = decide_from(policy, observation, statistics, about, requests, [facts.pods_unknown])
     is_applied = recorded.policy.get("isApplied")
@@ -218,7 +218,7 @@ def redecide(recorded: Record) -> Decision:
     return named_for(replay_holds(recorded, decision), recorded.policy.get("for", ""))
 
 
-def _seen(facts: Facts) -> Observation:
+def _observation(facts: Facts) -> Observation:
     def column(value: float | None) -> Any:
         return np.array([_number(value)])
 

@@ -55,7 +55,7 @@ def select(analytics: PolicyObject, in_namespace: Sequence[Workload]) -> Selecte
         return ConditionValue(False, spec.code, spec.sentence)
     chosen: dict[object, Workload] = {}
     for number, selector in enumerate(spec.resource_selectors):
-        found = [workload for workload in in_namespace if _is_meant(selector, workload)]
+        found = [workload for workload in in_namespace if _is_selected(selector, workload)]
         if not found:
             where = f"spec.resourceSelectors[{number}]"
             return ConditionValue(
@@ -66,7 +66,7 @@ def select(analytics: PolicyObject, in_namespace: Sequence[Workload]) -> Selecte
     return Selected(analytics, spec, sorted(chosen.values(), key=lambda one: (one.ref.name, one.ref.kind)))
 
 
-def _is_meant(selector: ResourceSelector, workload: Workload) -> bool:
+def _is_selected(selector: ResourceSelector, workload: Workload) -> bool:
     ref = workload.ref
     if ref.kind != selector.kind or selector.name not in {None, ref.name}:
         return False
@@ -107,10 +107,10 @@ def is_due(
         for reason in reasons
     ):
         return True  # missing workloads may be created later, even with `Once`
-    return any(_wants_adoption(one, is_retried) for one in recommendations)
+    return any(_is_adoption_due(one, is_retried) for one in recommendations)
 
 
-def _wants_adoption(recommendation: PolicyObject, is_retried: Callable[[PolicyObject, str], bool]) -> bool:
+def _is_adoption_due(recommendation: PolicyObject, is_retried: Callable[[PolicyObject, str], bool]) -> bool:
     status = recommendation.status
     if status and status.get("observedGeneration") != recommendation.generation:
         return True

@@ -24,7 +24,7 @@ from equipoise.engine.status import (
 from equipoise.ports import PolicyObject
 from equipoise.recommendation.adopt import ehpa_manifest
 from equipoise.recommendation.analytics import GROUP, VERSION, AdoptionType
-from equipoise.recommendation.explain import AdviceDetails, known_percent
+from equipoise.recommendation.explain import AdviceDetails, coverage_percent
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.selection import ADOPTED, LABELS, READY, ConditionValue
 
@@ -135,7 +135,7 @@ def next_recommendation(
         "reason": decision.reason.code.value,
         "description": decision.reason.sentence,
         "confidence": confidence,
-        "coveragePercent": known_percent(details.coverage),
+        "coveragePercent": coverage_percent(details.coverage),
     }
     return status | ({"recommendedValue": value} if value else {})
 

@@ -67,21 +67,21 @@ AWAY_SECONDS_MIN = 900.0
 
 
 def alive_mask(
-    first: Whole, last: Whole, is_seen: Claims, sets: Iterable[Sequence[Whole]], interval_seconds: float
+    first: Whole, last: Whole, is_observed: Claims, sets: Iterable[Sequence[Whole]], interval_seconds: float
 ) -> Claims:
     """Return when each row was alive: from its first to its last column, except while scaled down.
 
-    `is_seen` marks columns with evidence of a row, measured or not. Each of `sets` is a StatefulSet: the
+    `is_observed` marks columns with evidence of a row, measured or not. Each of `sets` is a StatefulSet: the
     rows of each of its pods, by ordinal.
     """
-    columns = np.arange(is_seen.shape[1])
+    columns = np.arange(is_observed.shape[1])
     is_alive = np.asarray((columns >= first[:, None]) & (columns <= last[:, None]))
     least = 1 + math.ceil(round(AWAY_SECONDS_MIN / interval_seconds, 6))
     for pods in sets:
         rows = np.concatenate(pods)
-        if (is_alive[rows] & ~is_seen[rows]).any():
-            are_seen = np.array([is_seen[each].any(axis=0) for each in pods])
-            for each, is_away in zip(pods, scaled_away(are_seen, least), strict=True):
+        if (is_alive[rows] & ~is_observed[rows]).any():
+            are_observed = np.array([is_observed[each].any(axis=0) for each in pods])
+            for each, is_away in zip(pods, scaled_away(are_observed, least), strict=True):
                 is_alive[each] &= ~is_away
     return is_alive
 
@@ -95,14 +95,14 @@ def by_ordinal(pods: Sequence[str]) -> list[int]:
     return sorted(range(len(pods)), key=lambda place: (len(ordinals[place]), ordinals[place]))
 
 
-def scaled_away(are_seen: Claims, least: int) -> Claims:
+def scaled_away(are_observed: Claims, least: int) -> Claims:
     """Return when pods, by ordinal, were missing with all above for `least` columns, but not all below."""
-    is_missing = np.empty_like(are_seen)
-    is_upward_seen = np.zeros(are_seen.shape[1], np.bool_)
-    for pod in reversed(range(len(are_seen))):
-        is_upward_seen |= are_seen[pod]
-        np.logical_not(is_upward_seen, out=is_missing[pod])
-    return _long_runs(is_missing & is_upward_seen, least)
+    is_missing = np.empty_like(are_observed)
+    is_any_observed = np.zeros(are_observed.shape[1], np.bool_)
+    for pod in reversed(range(len(are_observed))):
+        is_any_observed |= are_observed[pod]
+        np.logical_not(is_any_observed, out=is_missing[pod])
+    return _long_runs(is_missing & is_any_observed, least)
 
 
 def _long_runs(claims: Claims, least: int) -> Claims:
@@ -230,13 +230,13 @@ class HistoryReader:
         running = [
             {pod.name: pod for pod in self._ownership.pods.get(ref, ()) if is_running(pod)} for ref in batch
         ]
-        there = [self._there(place, ref) for place, ref in enumerate(batch)]
-        missing = [list(_missing(place, there[place], running[place])) for place in range(len(batch))]
+        present = [self._present(place, ref) for place, ref in enumerate(batch)]
+        missing = [list(_missing(place, present[place], running[place])) for place in range(len(batch))]
         lacking = [{part.pod for part in parts} for parts in missing]
         ready_at = self._at - max(READY_SECONDS_MIN, 2 * self._history.window_seconds)
         ready = [{name for name, pod in pods.items() if _was_ready(pod, ready_at)} for pods in running]
-        seen = [place for place in range(len(batch)) if there[place]]
-        parts = sorted(part for place in seen for part in (*there[place], *missing[place]))
+        places = [place for place in range(len(batch)) if present[place]]
+        parts = sorted(part for place in places for part in (*present[place], *missing[place]))
         containers: Mapping[tuple[int, str], float] = {}
         if parts:
             table = self._table(parts)
@@ -246,11 +246,11 @@ class HistoryReader:
             if len(sizes) < len(parts):  # else every pod has one container
                 pods, are_alive = sum_groups(table, is_alive, sizes), any_alive(is_alive, sizes)
             counts = _sizes([place for (place, _), _ in groupby(part[:2] for part in parts)])
-            cores[seen] = sum_groups(pods, are_alive, counts)
-            p99[seen] = pooled_percentiles(pods, counts, P99)
+            cores[places] = sum_groups(pods, are_alive, counts)
+            p99[places] = pooled_percentiles(pods, counts, P99)
             if by_container and len({part.container for part in parts}) == 1:
                 # Pods of these workloads have one container, which uses all that they use.
-                containers = {(place, parts[0].container): p99[place] for place in seen}
+                containers = {(place, parts[0].container): p99[place] for place in places}
             elif by_container:
                 containers = _by_container(table, parts)
         return Usage(
@@ -262,7 +262,7 @@ class HistoryReader:
             unmeasured=np.array([len(a & b) for a, b in zip(ready, lacking, strict=True)], np.intp),
         )
 
-    def _there(self, place: int, ref: WorkloadRef) -> list[ContainerRow]:
+    def _present(self, place: int, ref: WorkloadRef) -> list[ContainerRow]:
         history = self._history
         return [
             ContainerRow(place, history.pods[row], history.containers[row], row) for row in self._rows[ref]
@@ -282,18 +282,20 @@ class HistoryReader:
         running: Sequence[Mapping[str, Pod]],
         batch: Sequence[WorkloadRef],
     ) -> Claims:
-        is_seen = ~np.isnan(table)
+        is_observed = ~np.isnan(table)
         end = table.shape[1]
-        first = np.where(is_seen.any(axis=1), is_seen.argmax(axis=1), end)
-        last = end - 1 - is_seen[:, ::-1].argmax(axis=1)
+        first = np.where(is_observed.any(axis=1), is_observed.argmax(axis=1), end)
+        last = end - 1 - is_observed[:, ::-1].argmax(axis=1)
         for number, part in enumerate(parts):
             pod = running[part.workload].get(part.pod)
             if pod is not None:
                 expected = self._expected(pod)
                 first[number] = min(first[number], expected)
                 last[number] = end - 1
-                is_seen[number, expected:] = True  # the API server shows that the pod was alive since then
-        return alive_mask(first, last, is_seen, _sets(parts, batch), self._interval_seconds())
+                is_observed[number, expected:] = (
+                    True  # the API server shows that the pod was alive since then
+                )
+        return alive_mask(first, last, is_observed, _sets(parts, batch), self._interval_seconds())
 
     def _interval_seconds(self) -> float:
         times = self._history.timestamps
@@ -306,9 +308,11 @@ class HistoryReader:
         )
 
 
-def _missing(place: int, there: Sequence[ContainerRow], running: Mapping[str, Pod]) -> Iterator[ContainerRow]:
+def _missing(
+    place: int, present: Sequence[ContainerRow], running: Mapping[str, Pod]
+) -> Iterator[ContainerRow]:
     """Yield the containers of running pods that have no row."""
-    measured = {(part.pod, part.container) for part in there}
+    measured = {(part.pod, part.container) for part in present}
     for pod in running.values():
         for container in pod.containers:
             if (pod.name, container.name) not in measured:

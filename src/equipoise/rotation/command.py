@@ -227,11 +227,11 @@ class RotateCommand:
         while open_refs:
             self.wait()
             if self.ports.now() - began > timeout_seconds:
-                raise WorldFailed(self._late(open_refs, timeout_seconds))
+                raise WorldFailed(self._timeout_error(open_refs, timeout_seconds))
             open_refs = self._cycle(open_refs)
         return list(self.results.values())
 
-    def _late(self, open_refs: Collection[WorkloadRef], timeout_seconds: float) -> str:
+    def _timeout_error(self, open_refs: Collection[WorkloadRef], timeout_seconds: float) -> str:
         """Return the error of a time-out: the open rotations, and the last hold of each."""
         parts = [
             f"{ref}: not verified within {timeout_seconds:g} s ({_why(self.results.get(ref.subject))})"

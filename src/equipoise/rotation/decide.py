@@ -165,10 +165,10 @@ def propose(policy: RotationPolicy, observation: Observation) -> tuple[Decision,
 
 
 def decide_all(
-    asked: Sequence[tuple[RotationPolicy, Observation, Mapping[str, Any]]],
+    batch: Sequence[tuple[RotationPolicy, Observation, Mapping[str, Any]]],
 ) -> list[Decided[RotationDetails]]:
     """Decide for many workloads: one batch, in this process or in the worker."""
-    return [decide(policy, observation, memory) for policy, observation, memory in asked]
+    return [decide(policy, observation, memory) for policy, observation, memory in batch]
 
 
 def choose_metric(policy: RotationPolicy, hpas: Sequence[ObservedHpa]) -> HpaMetric:
@@ -236,24 +236,24 @@ def _check_replicas(policy: RotationPolicy, ready: Sequence[PodLoad], total: int
 
 
 def _check_coverage(ready: Sequence[PodLoad], partial: str) -> None:
-    known = sum(pod.cpu_cores is not None for pod in ready)
+    measured = sum(pod.cpu_cores is not None for pod in ready)
     if partial:
         raise NoPlan(
             Code.METRICS_INCOMPLETE,
             f"The source of the CPU usage did not answer in full ({partial}), so nothing is decided from it.",
             pods_ready=len(ready),
-            pods_unknown=len(ready) - known,
-            coverage=known / len(ready) if ready else 0.0,
+            pods_unknown=len(ready) - measured,
+            coverage=measured / len(ready) if ready else 0.0,
         )
     # Counted in whole pods: 0.9 x 10 as a float is slightly above 9.
-    if known * 100 < COVERAGE_MIN * 100 * len(ready):
+    if measured * 100 < COVERAGE_MIN * 100 * len(ready):
         raise NoPlan(
             Code.METRICS_INCOMPLETE,
-            f"{known} of {len(ready)} ready pods have fresh CPU samples over the whole window "
-            f"({known / len(ready) * 100:.0f} %), and at least {COVERAGE_MIN * 100:.0f} % are needed.",
+            f"{measured} of {len(ready)} ready pods have fresh CPU samples over the whole window "
+            f"({measured / len(ready) * 100:.0f} %), and at least {COVERAGE_MIN * 100:.0f} % are needed.",
             pods_ready=len(ready),
-            pods_unknown=len(ready) - known,
-            coverage=known / len(ready),
+            pods_unknown=len(ready) - measured,
+            coverage=measured / len(ready),
         )
 
 
@@ -267,7 +267,7 @@ def _rotate(
     cold = sorted(sorted(busiest[policy.top_k :], key=attrgetter("name")), key=_cores)[: policy.top_k]
     assert len(hot) + len(cold) <= len(candidates), "hot and cold pods are disjoint"
     unknown = sum(pod.cpu_cores is None for pod in ready)
-    kept = [pod for pod in ready if pod.protection and pod.cpu_cores is not None]
+    protected = [pod for pod in ready if pod.protection and pod.cpu_cores is not None]
     mean_hot, mean_rotated = (_mean(hot), _mean([*hot, *cold])) if hot else (None, None)
     improvement = None
     if mean_hot is not None and mean_rotated is not None:
@@ -283,11 +283,11 @@ def _rotate(
         pods_ready=len(ready),
         pods_unknown=unknown,
         candidates=len(candidates),
-        pods_protected=len(kept) or msgspec.UNSET,
+        pods_protected=len(protected) or msgspec.UNSET,
     )
     actions: tuple[EvictPod, ...] = ()
-    if improvement is None and any(_is_above(_cores(pod), threshold) for pod in kept):
-        code, sentence = Code.OPTED_OUT, _protected_sentence(kept)
+    if improvement is None and any(_is_above(_cores(pod), threshold) for pod in protected):
+        code, sentence = Code.OPTED_OUT, _protected_sentence(protected)
     elif improvement is None:
         code, sentence = Code.NO_HOT_PODS, _no_hot_sentence(policy, ready, busiest, threshold)
     elif _is_above(improvement, policy.improvement_percent_min):
@@ -346,19 +346,19 @@ def _no_hot_sentence(
 
 
 def _no_candidate_sentence(age: str, ready: Sequence[PodLoad]) -> str:
-    kept = sorted((pod for pod in ready if pod.protection), key=attrgetter("name"))
-    if not kept:
+    protected = sorted((pod for pod in ready if pod.protection), key=attrgetter("name"))
+    if not protected:
         return f"No pod can be judged yet: none is {age} old (minPodAge) and without a restart."
-    if len(kept) < len(ready):
+    if len(protected) < len(ready):
         old = f"none is measured, {age} old (minPodAge) and without a restart"
         return f"No pod that may go can be judged yet: {old}."
-    first = kept[0]
+    first = protected[0]
     return f"No pod is hot, and all are protected: {first.name} is never evicted, since {first.protection}."
 
 
-def _protected_sentence(kept: Sequence[PodLoad]) -> str:
-    top = max(sorted(kept, key=attrgetter("name")), key=_cores)
-    more = f" {len(kept)} pods are protected." if len(kept) > 1 else ""
+def _protected_sentence(protected: Sequence[PodLoad]) -> str:
+    top = max(sorted(protected, key=attrgetter("name")), key=_cores)
+    more = f" {len(protected)} pods are protected." if len(protected) > 1 else ""
     return f"{top.name} is hot with {_cores(top):.3g} cores, but never evicted, since {top.protection}.{more}"
 
 

@@ -127,10 +127,12 @@ def load_memory(ledger: Ledger, *, with_run: bool = True) -> dict[str, Any]:
         return dict(data)
     run, entries = memory.run, ledger.entries
     # A wave whose evictions were all refused does not count, although its intent was written.
-    gone = [each.at for each in entries if each.round == run.round and each.state is not EntryState.FAILED]
-    if gone and with_run:
-        evicted, waves = max(run.evicted, len(gone)), len(set(gone))
-        run = msgspec.structs.replace(run, evicted=evicted, wave_at=max(gone), waves=waves)
+    evicted_at = [
+        each.at for each in entries if each.round == run.round and each.state is not EntryState.FAILED
+    ]
+    if evicted_at and with_run:
+        evicted, waves = max(run.evicted, len(evicted_at)), len(set(evicted_at))
+        run = msgspec.structs.replace(run, evicted=evicted, wave_at=max(evicted_at), waves=waves)
         return msgspec.structs.replace(memory, run=run).to_data()
     return msgspec.structs.replace(memory, run=None).to_data()
 

@@ -175,7 +175,7 @@ def waves(
     period = periods_of_days(smooth, day_samples, step_seconds)
     week = WEEK * day_samples
     shape = (len(values), week)
-    made = Waves(
+    result = Waves(
         period,
         np.zeros(shape, np.float32),
         np.ones(len(values), np.float32),
@@ -186,8 +186,8 @@ def waves(
     for length in (day_samples, week):
         rows = np.flatnonzero(period == length)
         if len(rows):
-            _estimate(smooth[rows], length, step_seconds, estimators, made, rows)
-    return made
+            _estimate(smooth[rows], length, step_seconds, estimators, result, rows)
+    return result
 
 
 def _estimate(
@@ -195,26 +195,26 @@ def _estimate(
     period: int,
     step_seconds: float,
     estimators: Sequence[Estimator],
-    made: Waves,
+    result: Waves,
     rows: Whole,
 ) -> None:
-    seen, held_out = values[:, :-period], values[:, -period:]
-    guesses = np.stack([each.estimate(seen, period, step_seconds) for each in estimators])
+    history, held_out = values[:, :-period], values[:, -period:]
+    guesses = np.stack([each.estimate(history, period, step_seconds) for each in estimators])
     errors = np.stack([error(held_out, guess) for guess in guesses])
     winner = errors.argmin(axis=0)
-    again = np.stack([each.estimate(values, period, step_seconds) for each in estimators])
+    estimates = np.stack([each.estimate(values, period, step_seconds) for each in estimators])
     place = np.arange(len(values))
-    times = made.cycle.shape[1] // period
-    made.cycle[rows] = np.tile(again[winner, place], (1, times))
-    made.margin[rows] = np.array([1 + each.margin for each in estimators], np.float32)[winner]
-    made.error[rows] = errors[winner, place]
-    made.baseline_error[rows] = _flat_errors(values, period, made.cycle.shape[1])
-    made.ratios[rows] = np.tile(held_out / guesses[winner, place], (1, times))
+    times = result.cycle.shape[1] // period
+    result.cycle[rows] = np.tile(estimates[winner, place], (1, times))
+    result.margin[rows] = np.array([1 + each.margin for each in estimators], np.float32)[winner]
+    result.error[rows] = errors[winner, place]
+    result.baseline_error[rows] = _flat_errors(values, period, result.cycle.shape[1])
+    result.ratios[rows] = np.tile(held_out / guesses[winner, place], (1, times))
 
 
-def _flat_errors(values: Floats, held_out: int, seen: int) -> Floats:
+def _flat_errors(values: Floats, held_out: int, history_samples: int) -> Floats:
     """Return the error on the last samples of the best constant of the week before them."""
-    lines = flat_lines(values[:, :-held_out][:, -seen:])
+    lines = flat_lines(values[:, :-held_out][:, -history_samples:])
     return error(values[:, -held_out:], lines[:, None]).astype(np.float32)
 
 
@@ -232,23 +232,23 @@ def dsp_forecast(days: Floats, horizon_days: int, *, step_seconds: float, has_ba
 def _forecast(days: Floats, horizon_days: int, step_seconds: float, *, has_band: bool) -> Forecast:
     series, _, samples = days.shape
     flattened = days.reshape(series, -1)
-    made = waves(flattened, samples, step_seconds)
-    is_wave = made.period > 0
-    lately = flattened[:, -WEEK * samples :]
-    cycles = np.tile(made.cycle, (1, -(-horizon_days // WEEK)))[:, : horizon_days * samples]
-    values = np.where(is_wave[:, None], cycles, flat_lines(lately)[:, None]).astype(np.float32)
+    estimated = waves(flattened, samples, step_seconds)
+    is_wave = estimated.period > 0
+    last_week = flattened[:, -WEEK * samples :]
+    cycles = np.tile(estimated.cycle, (1, -(-horizon_days // WEEK)))[:, : horizon_days * samples]
+    values = np.where(is_wave[:, None], cycles, flat_lines(last_week)[:, None]).astype(np.float32)
     upper = values[:, :0]
     if has_band:
-        risen = np.tile(rise(made.ratios.reshape(series, WEEK, samples)), (1, horizon_days))
-        flat_upper = np.maximum(values, percentiles(lately, (FLAT_BAND,)))
+        risen = np.tile(rise(estimated.ratios.reshape(series, WEEK, samples)), (1, horizon_days))
+        flat_upper = np.maximum(values, percentiles(last_week, (FLAT_BAND,)))
         upper = np.where(is_wave[:, None], values * risen, flat_upper).astype(np.float32)
     return Forecast(
         values=values,
         upper=upper,
-        margin=made.margin,
+        margin=estimated.margin,
         model=np.where(is_wave, Model.DSP, Model.FLAT).astype(np.intp),
-        period_days=made.period // samples,
-        is_predictable=is_wave & (made.error <= CLEARLY * made.baseline_error),
-        error=np.where(is_wave, made.error, made.baseline_error),
-        baseline_error=made.baseline_error,
+        period_days=estimated.period // samples,
+        is_predictable=is_wave & (estimated.error <= CLEARLY * estimated.baseline_error),
+        error=np.where(is_wave, estimated.error, estimated.baseline_error),
+        baseline_error=estimated.baseline_error,
     )

@@ -27,7 +27,7 @@ from equipoise.stats.profile import (
 )
 from equipoise.stats.ranks import Claims, Floats, Whole, chunks, percentiles, row_medians
 
-SEEN_DAYS_MIN = 2
+PAST_DAYS_MIN = 2
 """Days of history that a day needs before it to be part of the backtest."""
 BACKTEST_DAYS_MAX = 7
 MARGIN_MIN, MARGIN_MAX = 0.7, 1.5
@@ -57,7 +57,7 @@ class BacktestScore(NamedTuple):
 
 def backtest_days(known_days: int) -> range:
     """Return the days of the backtest, each of which is forecast from the days before it."""
-    return range(max(SEEN_DAYS_MIN, known_days - BACKTEST_DAYS_MAX), known_days)
+    return range(max(PAST_DAYS_MIN, known_days - BACKTEST_DAYS_MAX), known_days)
 
 
 def judge_profile(days: Floats, blocks: Blocks) -> BacktestScore:
@@ -95,11 +95,11 @@ def sketch(days: Floats) -> Floats:
     """Return evenly spaced ranks of each day; pieces of a day are sorted separately, which is faster."""
     series, count, samples = days.shape
     pieces = samples // SKETCH_PIECE if samples % SKETCH_PIECE == 0 else 1
-    wanted = SKETCH_DAY // pieces if SKETCH_DAY % pieces == 0 else SKETCH_DAY
+    count_max = SKETCH_DAY // pieces if SKETCH_DAY % pieces == 0 else SKETCH_DAY
     ordered = np.sort(days.reshape(series, count, pieces, samples // pieces), axis=3)
     length = samples // pieces
-    if length > wanted:
-        ordered = ordered[..., ((np.arange(wanted) + 0.5) * length / wanted).astype(np.intp)]
+    if length > count_max:
+        ordered = ordered[..., ((np.arange(count_max) + 0.5) * length / count_max).astype(np.intp)]
     return ordered.reshape(series, count, -1)
 
 
@@ -123,7 +123,7 @@ def _level(ratios: Floats) -> Floats:
     return np.asarray(row_medians(logs[:, -1]) - row_medians(logs.reshape(len(logs), -1)))
 
 
-DAYS_NEEDED = SEEN_DAYS_MIN + 1
+DAYS_NEEDED = PAST_DAYS_MIN + 1
 DAYS_USED_MAX = 21
 CHUNK_SAMPLES = 320_000
 LEVEL_SHARE = 0.9
@@ -293,11 +293,11 @@ def _course(days: Floats, blocks: Blocks, model: Whole, horizon_days: int) -> Fl
     for repeat, lag in REPEATS:
         is_chosen = model == repeat
         if is_chosen.any():
-            values[is_chosen] = _again(days[is_chosen], lag, ahead)
+            values[is_chosen] = _repeated(days[is_chosen], lag, ahead)
     return values
 
 
-def _again(days: Floats, lag: int, ahead: Sequence[int]) -> Floats:
+def _repeated(days: Floats, lag: int, ahead: Sequence[int]) -> Floats:
     place = [days.shape[1] - lag + (number - 1) % lag for number in ahead]
     return days[:, place].reshape(len(days), -1)
 

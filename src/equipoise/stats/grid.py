@@ -47,9 +47,9 @@ def phases(times: Floats, rows: Whole, count: int, at: float, interval_seconds: 
 
     A scraper spreads its targets over its interval. A row without a steady step has the phase 0.
     """
-    turns = (times - at) % interval_seconds * (2 * np.pi / interval_seconds)
-    east = np.bincount(rows, np.cos(turns), minlength=count)
-    north = np.bincount(rows, np.sin(turns), minlength=count)
+    angles = (times - at) % interval_seconds * (2 * np.pi / interval_seconds)
+    east = np.bincount(rows, np.cos(angles), minlength=count)
+    north = np.bincount(rows, np.sin(angles), minlength=count)
     is_steady = np.hypot(east, north) >= STEADY_MIN * np.bincount(rows, minlength=count)
     found = np.where(is_steady, np.arctan2(north, east) / (2 * np.pi), 0.0)
     return np.where(found > LATE_MAX, found - 1, found) * interval_seconds
@@ -120,10 +120,10 @@ def bridged(values: Floats, hole_max: int) -> Floats:
     is_bridge = ~is_known & (before >= 0) & (after < len(places)) & (after - before - 1 <= hole_max)
     row, place = np.nonzero(is_bridge)
     left, right = before[row, place], after[row, place]
-    made = values.copy()
+    whole = values.copy()
     share = (place - left) / (right - left)
-    made[row, place] = values[row, left] * (1 - share) + values[row, right] * share
-    return made
+    whole[row, place] = values[row, left] * (1 - share) + values[row, right] * share
+    return whole
 
 
 REACH = 1.1

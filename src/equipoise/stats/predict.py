@@ -56,15 +56,15 @@ def predict(
         if known:
             part = make(filled(_rows(table, rows)[:, -known:], model_step))
         else:
-            lately = history[:, max(0, history.shape[1] - WEEK * day_samples) :]
-            part = flat_forecast(_rows(lately, rows), samples, has_band=has_band)
+            last_week = history[:, max(0, history.shape[1] - WEEK * day_samples) :]
+            part = flat_forecast(_rows(last_week, rows), samples, has_band=has_band)
         assert part.values.shape == (len(rows), samples), "every model forecasts the same samples"
         parts.append((rows, part))
-    made = _gathered(parts)
-    assert len(made.values) == len(values), "every series has a forecast"
-    for curves in (made.values, made.upper):
+    found = _gathered(parts)
+    assert len(found.values) == len(values), "every series has a forecast"
+    for curves in (found.values, found.upper):
         curves[curves <= RAISED_MAX] = 0
-    return _at_step(made, step_seconds, model_step, max(1, round(horizon_seconds / step_seconds)))
+    return _at_step(found, step_seconds, model_step, max(1, round(horizon_seconds / step_seconds)))
 
 
 def model_step_seconds(step_seconds: float) -> float:
@@ -123,13 +123,13 @@ def _regridded(values: Floats, step_seconds: float, model_step: float) -> Floats
     return values[:, values.shape[1] - 1 - np.minimum(back, values.shape[1] - 1)]
 
 
-def _at_step(made: Forecast, step_seconds: float, model_step: float, samples: int) -> Forecast:
+def _at_step(found: Forecast, step_seconds: float, model_step: float, samples: int) -> Forecast:
     """Return the values at the history's own step."""
-    if model_step == step_seconds and samples == made.values.shape[1]:
-        return made
+    if model_step == step_seconds and samples == found.values.shape[1]:
+        return found
     moments = (np.arange(samples) + 1) * (step_seconds / model_step) - 1
-    places = np.clip(np.round(moments).astype(np.intp), 0, made.values.shape[1] - 1)
-    has_band = made.upper.shape[1] > 0
-    return made._replace(
-        values=made.values[:, places], upper=made.upper[:, places] if has_band else made.upper
+    places = np.clip(np.round(moments).astype(np.intp), 0, found.values.shape[1] - 1)
+    has_band = found.upper.shape[1] > 0
+    return found._replace(
+        values=found.values[:, places], upper=found.upper[:, places] if has_band else found.upper
     )

@@ -80,8 +80,8 @@ class Blocks(NamedTuple):
 
 def block_samples(day_samples: int) -> int:
     """Return the number of samples per block: about three minutes, and a divisor of the day."""
-    wanted = max(1, round(BLOCK_SECONDS * day_samples / DAY_SECONDS))
-    return next(size for size in range(wanted, 0, -1) if day_samples % size == 0)
+    size_max = max(1, round(BLOCK_SECONDS * day_samples / DAY_SECONDS))
+    return next(size for size in range(size_max, 0, -1) if day_samples % size == 0)
 
 
 def in_blocks(days: Floats) -> Blocks:
@@ -97,9 +97,9 @@ def in_blocks(days: Floats) -> Blocks:
     return Blocks(np.ascontiguousarray(np.moveaxis(day, 2, 0)), values, 1 / values)
 
 
-def day_weights(known_days: int, seen_days: int, ahead: int) -> Floats:
-    """Return each day's weight when the first `seen_days` are known, for a profile `ahead` days on."""
-    ages = seen_days - np.arange(known_days)
+def day_weights(known_days: int, past_days: int, ahead: int) -> Floats:
+    """Return each day's weight when the first `past_days` are known, for a profile `ahead` days on."""
+    ages = past_days - np.arange(known_days)
     same = WEEK * -(-ahead // WEEK)
     weights = RECENCY ** (ages - 1.0)
     weights += SAME_WEEKDAY[0] * (ages + ahead - 1 == same)
