@@ -178,11 +178,11 @@ def failed_turn(subject: str, error: Exception) -> FailedTurn:
     if isinstance(error, EquipoiseError):
         return FailedTurn(subject, _one_line(error))
     frames = traceback.extract_tb(error.__traceback__)
-    index = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    location = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     # Only the last calls matter: a recursion has a thousand of them.
     text = "".join(traceback.format_exception(error, limit=-FRAMES_MAX))[-TRACEBACK_LENGTH_MAX:]
     message = f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
-    return FailedTurn(subject, message, _encodable(text), index)
+    return FailedTurn(subject, message, _encodable(text), location)
 
 
 def _one_line(error: Exception) -> str:

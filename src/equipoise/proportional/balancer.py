@@ -1,4 +1,4 @@
-"""Proportional scaling, as the rest of the program knows it."""
+"""The descriptor of proportional scaling."""
 
 from collections.abc import Iterable, Iterator
 
@@ -16,7 +16,7 @@ from equipoise.proportional.policy import ScalingPolicySpec
 
 
 def redecide(recorded: Record) -> Decision:
-    """Decide again from what is recorded; what the guards held is taken from the record."""
+    """Return the decision made again from a record's inputs, less what the guards held in the record."""
     policy = ScalingPolicySpec.model_validate(recorded.policy)
     observation = msgspec.convert(recorded.observation, Observation)
     return replay_holds(recorded, decide(policy, observation, recorded.memory).decision)
@@ -53,7 +53,7 @@ def _workload(decision: Decision) -> Labels:
 
 
 def _quantities(name: str, number: str, what: str) -> GaugeSpec:
-    """Return a gauge for each container, section and resource; one that is missing is no series."""
+    """Return a gauge with a series for each container, section and resource that has a value."""
 
     def read(decision: Decision) -> Iterator[tuple[Labels, float]]:
         for slot, text in decision.reason.numbers.get(number, {}).items():

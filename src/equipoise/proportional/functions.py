@@ -33,7 +33,7 @@ from equipoise.proportional.smoothing import INPUTS
 
 
 class Levels(NamedTuple):
-    """Where the levels are, as plain numbers of billionths."""
+    """The levels of a quantization, in billionths."""
 
     base: Fraction
     step: Fraction
@@ -67,7 +67,7 @@ def quantized(levels: Levels, value: Fraction) -> Fraction:
     level, step = levels.base, levels.step
     assert step > 0, "levels without segments have a step"
     while level < value:
-        if levels.ratio == 1 or step == levels.step_max:  # from here on all steps are alike
+        if levels.ratio == 1 or step == levels.step_max:  # from here on all steps are equal
             return level + math.ceil((value - level) / step) * step
         level += step
         step = step * levels.ratio if levels.step_max is None else min(step * levels.ratio, levels.step_max)
@@ -75,11 +75,11 @@ def quantized(levels: Levels, value: Fraction) -> Fraction:
 
 
 Inputs = Mapping[str, int]
-"""What was counted, in billionths: cores, bytes, nodes, pods."""
+"""The cluster's size, in billionths: cores, bytes, nodes, pods."""
 
 
 class LinearFunction(NamedTuple):
-    """One function, as plain numbers of billionths."""
+    """One function, with its numbers in billionths."""
 
     input: str | None
     base: int
@@ -89,17 +89,17 @@ class LinearFunction(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """One resource of one container, and all that its value is made of."""
+    """One resource of one container, and everything from which its value is computed."""
 
     key: str
-    """How it is named: `kube-dns.requests.cpu`."""
+    """The slot's name, such as `kube-dns.requests.cpu`."""
     container: str
     section: str
     resource: ResourceName
     unit_nanos: int
-    """What its values are counted in."""
+    """The unit of its values."""
     format: NumberFormat
-    """How they are written."""
+    """The format in which they are printed."""
     functions: tuple[LinearFunction, ...]
     low: int
     high: int | None
@@ -110,7 +110,7 @@ class Slot(NamedTuple):
 
 
 def slots(policy: ScalingPolicySpec) -> tuple[Slot, ...]:
-    """Return everything that the policy sets, in the order in which it was written."""
+    """Return a slot for each value that the policy sets, in the order of the policy."""
     found = []
     for container in policy.containers:
         for section in SECTIONS:
@@ -123,7 +123,7 @@ def slots(policy: ScalingPolicySpec) -> tuple[Slot, ...]:
 
 
 def target(slot: Slot, inputs: Inputs) -> int:
-    """Return the value that this cluster asks for, in whole units."""
+    """Return the slot's value for a cluster of this size, in whole units."""
     total = sum((linear_value(function, inputs) for function in slot.functions), Fraction(0))
     value = max(total, Fraction(slot.low))
     if slot.high is not None:
@@ -179,7 +179,7 @@ def _slot(container: ContainerPolicy, section: str, resource: ResourceName, rule
 
 
 def _format(function: Function) -> NumberFormat:
-    """Write values as the base is written, else as the slope; a zero says nothing about that."""
+    """Return the format of the base or, if that is zero, of the slope."""
     amounts = [part for part in (function.base, function.slope) if part is not None and part.nanos]
     return amounts[0].format if amounts else NumberFormat.DECIMAL
 
@@ -190,11 +190,11 @@ class CompiledPolicy(NamedTuple):
     spec: ScalingPolicySpec
     slots: tuple[Slot, ...]
     document: dict[str, Any]
-    """The policy as its records have it."""
+    """The policy in the form of its records."""
     fingerprint: str
-    """Of the document: any edit gives another one."""
+    """A hash of the document, which any edit changes."""
     selector: Selector
-    """Of the nodes that count."""
+    """Selects the nodes that count."""
     target: Callable[[Slot, Inputs], int] = target
 
     @classmethod
@@ -210,17 +210,17 @@ FIELDS = {
     ("limits", "cpu"): "cpu_limit_cores",
     ("limits", "memory"): "memory_limit_bytes",
 }
-"""Where a container has each value."""
+"""The field of a container for each value."""
 
 
 def value_of(containers: Iterable[Container], slot: Slot) -> int | None:
-    """Return what a container has in the slot's units, rounded up; None where it has nothing."""
+    """Return a container's value in the slot's units, rounded up; None if it has none."""
     for container in containers:
         if container.name == slot.container:
             amount: float | None = getattr(container, FIELDS[slot.section, slot.resource.value])
-            if amount is None or slot.unit_nanos == NANO:  # a float of bytes is whole
+            if amount is None or slot.unit_nanos == NANO:  # bytes are whole numbers
                 return None if amount is None else math.ceil(amount)
-            return -(-round(amount * NANO) // slot.unit_nanos)  # one of cores is to a billionth
+            return -(-round(amount * NANO) // slot.unit_nanos)  # cores are exact to a billionth
     return None
 
 
@@ -249,7 +249,7 @@ def qos_class(containers: Sequence[Container]) -> str:
 
 
 def above_limit(containers: Iterable[Container]) -> str:
-    """Return which request is above its limit, which no server takes; or nothing."""
+    """Return which request is above its limit, which the API server refuses; empty if none is."""
     for name, resource, request, limit in _pairs(containers):
         if request is not None and limit is not None and request > limit:
             unit = "cores" if resource == "cpu" else "bytes"
@@ -286,7 +286,7 @@ def sidecars_of(containers: Iterable[Container], names: Collection[str]) -> tupl
 
 
 def differs(containers: Sequence[Container], slots: Iterable[Slot], values: Mapping[str, int]) -> bool:
-    """Return whether any of these values is another one in the containers."""
+    """Return whether the containers have another value for any of these slots."""
     return any(value_of(containers, slot) != values[slot.key] for slot in slots if slot.key in values)
 
 
@@ -307,7 +307,7 @@ FINISHED = frozenset({"Succeeded", "Failed"})
 
 
 class ClusterSize(NamedTuple):
-    """What was counted, as quantities; what is unknown is absent."""
+    """The cluster's size, as quantities; an unknown input is absent."""
 
     inputs: Mapping[str, str]
     nodes_ready: int

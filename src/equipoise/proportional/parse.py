@@ -5,7 +5,7 @@ requests: / limits:          resources: {requests: [...], limits: [...]}
 functions: {...} or [...]    one rule for each function
 a mapping                    where the canonical form has a list of one
 
-The place of each part in the document is kept, so that an error names the field that the user wrote.
+Each part's path in the document is stored, so that an error names the field that the user wrote.
 """
 
 import json
@@ -24,11 +24,11 @@ from equipoise.proportional.policy import SECTIONS, ScalingPolicySpec
 
 Path = tuple[str | int, ...]
 Origins = dict[Path, Path]
-"""Canonical paths whose parts were written elsewhere, and where."""
+"""The path in the document for canonical paths that differ from it."""
 
 
 class Misplaced(ValueError):  # noqa: N818 - reads as a fact
-    """Something that stands where it can't be understood."""
+    """A part at a path where it is not allowed."""
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class Misplaced(ValueError):  # noqa: N818 - reads as a fact
 
 
 def normalised(document: Any) -> tuple[Any, Origins]:
-    """Return a spec in canonical form, and where its parts were written; what is odd stays as it is."""
+    """Return a spec in canonical form, and the paths of its parts; an invalid part stays unchanged."""
     if not isinstance(document, Mapping):
         return document, {}
     spec, origins = dict(document), Origins()
@@ -53,7 +53,7 @@ def normalised(document: Any) -> tuple[Any, Origins]:
 
 
 def written_path(path: Path, origins: Origins) -> Path:
-    """Return where something of the canonical form was written."""
+    """Return the path in the document for a path of the canonical form."""
     for length in range(len(path), 0, -1):
         if (found := origins.get(path[:length])) is not None:
             return (*found, *path[length:])
@@ -210,7 +210,7 @@ def read_policy_file(document: Any, source: str) -> PolicyFile:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Take a null for a key that is not there, as Kubernetes does."""
+    """Return a document without keys whose value is null, as Kubernetes treats them."""
     if isinstance(value, Mapping):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
@@ -222,7 +222,7 @@ def _refusal(document: Any, wrong: Misplaced) -> ValidationError:
 
 
 def _in_written_words(error: ValidationError, origins: Origins) -> ValidationError:
-    """Return the error with each bad field named by where it was written."""
+    """Return the error with the path in the document of each invalid field."""
     details = []
     for detail in error.errors(include_url=False):
         place = detail["loc"][:-1] if detail["loc"][-1:] == ("[key]",) else detail["loc"]

@@ -1,4 +1,4 @@
-"""What a user may ask of proportional scaling, in its canonical form; `parse.py` reads the shorthand.
+"""The policy of proportional scaling in its canonical form; `parse.py` reads the shorthand.
 
 Sizes are rounded up to multiples that grow with the size, exactly, in whole billionths; a policy whose result
 would fall while its input grows is rejected.
@@ -50,7 +50,7 @@ class Cut(NamedTuple):
 
 
 class Fall(NamedTuple):
-    """Two sizes that are rounded the wrong way round."""
+    """Two sizes of which the larger is rounded to less."""
 
     low: int
     low_result: int
@@ -308,7 +308,7 @@ class ContainerPolicy(SchemaPart):
 
 
 def _at_least_one(containers: tuple[ContainerPolicy, ...]) -> tuple[ContainerPolicy, ...]:
-    """Refuse an empty list after its items, whose own mistakes would read as none being there."""
+    """Reject an empty list, after its items were validated."""
     if not containers:
         raise ValueError("expected at least one container, got none")
     return containers
@@ -370,7 +370,7 @@ class ScalingPolicySpec(SchemaPart):
 
     @model_validator(mode="after")
     def _shifts_what_it_uses(self) -> Self:
-        """Refuse a shift of anything else, which would silently do nothing."""
+        """Reject a shift of an input that no function uses, which would have no effect."""
         delays = {"delayScaleDown": self.smoothing.delay_down, "delayScaleUp": self.smoothing.delay_up}
         for name, delay in delays.items():
             unused = sorted(set(delay.inputs if delay else ()) - self.inputs)

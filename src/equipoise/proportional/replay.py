@@ -1,4 +1,4 @@
-"""Replays a recorded series of cluster sizes through the smoothing: what would have been in force after each.
+"""Replays a recorded series of cluster sizes through the smoothing: the values in force after each size.
 
 The series is CSV with a column `timestamp` and one for each input. Pure.
 """
@@ -33,7 +33,7 @@ LINES_MAX = 2_000_000
 
 
 class SizeRow(NamedTuple):
-    """One line: when, as it was written and in milliseconds, and how large the cluster was."""
+    """One line: its time, as it was written and in milliseconds, and the cluster's size."""
 
     written: int | float | str
     at: int
@@ -43,7 +43,7 @@ class SizeRow(NamedTuple):
 def read_observations(
     text: str, source: str, needed: Iterable[str], constant: Mapping[str, str] | None = None
 ) -> list[SizeRow]:
-    """Read the whole file; inputs that it has no column for must be given as constants."""
+    """Return all rows of the file; an input without a column must be one of the constants."""
     lines = csv.reader(text.splitlines(), strict=True)
     try:
         names = _header(next(lines, []), source)
@@ -125,7 +125,7 @@ def _number(text: str) -> int | float | str:
 def replay(
     compiled: CompiledPolicy, subject: str, rows: Iterable[SizeRow], current: Mapping[str, str]
 ) -> Decision:
-    """Decide for one line after the other; return the last decision with all steps."""
+    """Return the decision for the last row, with the steps of all rows."""
     in_force = read_current(compiled.slots, current)
     memory, steps, last = ProportionalMemory(), [], None
     for row in rows:

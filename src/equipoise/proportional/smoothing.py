@@ -1,9 +1,9 @@
-"""Whether a new target is followed at once, after a delay, or when most of a window agrees. Pure.
+"""Whether a new target is followed at once, after a delay, or by a percentile of a window. Pure.
 
-Each change of a value may restart pods, while the size of a cluster moves with every node that is not ready
-for a moment. The policy has delays in either direction, or a percentile of a window of targets. What one
-decision leaves for the next (the window, since when, the last change) is plain data in the policy's status:
-times in whole milliseconds, values in whole millicores or bytes, so nothing is lost in JSON.
+Each change of a value may restart pods, while the size of a cluster changes with every node that is not ready
+for a moment. The policy has delays in either direction, or a percentile of a window of targets. The memory
+for the next decision (the window, its start, the last change) is plain data in the policy's status: times in
+whole milliseconds, values in whole millicores or bytes, so it is exact in JSON.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ def _input(value: str) -> str:
 
 
 def _refuse_duplicates(value: object) -> object:
-    """Refuse an input that is named twice in two spellings: one would silently win."""
+    """Reject an input that is named twice in two spellings: one would silently be ignored."""
     if isinstance(value, dict):
         names = [key.lower() for key in value if isinstance(key, str)]
         if duplicate := next((name for name in names if names.count(name) > 1), None):
@@ -36,7 +36,7 @@ def _refuse_duplicates(value: object) -> object:
 
 
 def number(value: object) -> object:
-    """Refuse what a lax reader would take for a number."""
+    """Reject booleans and strings, which a lax parser would convert to a number."""
     if isinstance(value, bool | str):
         raise ValueError(f"expected a number, got {value!r}")
     return value
@@ -137,10 +137,10 @@ class Smoothing(SchemaPart):
 
 
 SAMPLES_MAX = 4096
-"""How many targets of one slot are kept; older ones are forgotten first."""
+"""Targets stored per slot; the oldest are dropped first."""
 
 TargetSample = tuple[int, int]
-"""When, and which target."""
+"""The time and the target."""
 
 
 class ValueChange(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -152,37 +152,37 @@ class ValueChange(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel
 
 
 class ProportionalMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """All that is carried over for one policy."""
+    """The memory of one policy."""
 
     policy: str = ""
-    """A fingerprint: an edit empties the windows."""
+    """The policy's fingerprint: an edit empties the windows."""
     since: int | None = None
-    """When the first target under this policy was computed."""
+    """The time of the first target under this policy."""
     windows: dict[str, tuple[TargetSample, ...]] = {}
-    """The targets that still count, oldest first, by slot."""
+    """The targets in the window, oldest first, by slot."""
     changes: dict[str, ValueChange] = {}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "ProportionalMemory":
-        """Read what `to_data` returned; a ValueError says what does not fit."""
+        """Return the memory from the form of `to_data`; raises ValueError for other data."""
         return msgspec.convert(dict(data), type=cls)
 
     def to_data(self) -> dict[str, Any]:
         return msgspec.json.decode(msgspec.json.encode(self), type=dict[str, Any])
 
     def with_changes_of(self, before: "ProportionalMemory") -> "ProportionalMemory":
-        """Return it with the changes of before: one that was not made is not remembered as one."""
+        """Return this memory with the changes of `before`, for a decision that is not executed."""
         return msgspec.structs.replace(self, changes=before.changes)
 
     def under(self, policy: str) -> "ProportionalMemory":
-        """Return what still counts under this policy: an edit empties the windows."""
+        """Return the memory for this policy's fingerprint: with empty windows if it was edited."""
         return self if self.policy == policy else ProportionalMemory(policy, changes=self.changes)
 
 
 def extend_window(
     window: tuple[TargetSample, ...], at: int, target: int, smoothing: Smoothing
 ) -> tuple[TargetSample, ...]:
-    """Add a target, and forget what no decision will ask for again; one moment has one target."""
+    """Return the window with one more target, without those that no later decision needs."""
     earlier = [sample for sample in window if sample[0] != at]
     if smoothing.percentile is not None:
         span = milliseconds(smoothing.percentile.window_seconds)
@@ -202,7 +202,7 @@ def extend_window(
 
 
 def _extremes(samples: list[TargetSample], sign: int) -> list[TargetSample]:
-    """Keep those that no later one outdoes: the highest (-1) or lowest (1) of any rest of the window."""
+    """Return the samples that are the highest (-1) or lowest (1) of the window from their time on."""
     retained: list[TargetSample] = []
     for sample in samples:
         while retained and sign * retained[-1][1] >= sign * sample[1]:
@@ -216,21 +216,21 @@ def milliseconds(seconds: float) -> int:
 
 
 SAMPLES_MIN = 3
-"""Fewer targets in a window decide nothing."""
+"""Fewer targets in a window change no value."""
 
 
 class SmoothingInput(NamedTuple):
-    """What the smoothing of one value depends on."""
+    """The inputs of the smoothing of one value."""
 
     at: int
     target: int
-    """The value for the cluster of now."""
+    """The value for the cluster's present size."""
     current: int | None
-    """What is in force, if known."""
+    """The value in force, if known."""
     window: Sequence[TargetSample] = ()
-    """The targets that count, this one included."""
+    """The targets in the window, this one included."""
     since: int = 0
-    """When the first of them was computed, forgotten ones included."""
+    """The time of the first target, those dropped from the window included."""
     shifted_down: int | None = None
     """The target of a cluster that is larger by the delay's inputs."""
     shifted_up: int | None = None
@@ -238,7 +238,7 @@ class SmoothingInput(NamedTuple):
 
 
 class SmoothedValue(NamedTuple):
-    """The value in force from now on, why, and the thresholds between which it is kept."""
+    """The value in force from now on, the reason, and the thresholds between which it stays."""
 
     code: Code
     applied: int | None
@@ -254,7 +254,7 @@ def at_once(value_input: SmoothingInput) -> SmoothedValue:
 
 
 def by_percentile(rule: Percentile, value_input: SmoothingInput) -> SmoothedValue:
-    """Keep what lies between the thresholds; otherwise set the value at the target share."""
+    """Keep a value between the thresholds; otherwise set the value at the target share."""
     values = sorted(value for _, value in value_input.window)
     if len(values) < SAMPLES_MIN:
         return SmoothedValue(Code.WARMING_UP, value_input.current)
@@ -274,7 +274,7 @@ def value_at(ascending: Sequence[int], share: float) -> int:
 
 
 def by_delay(down: Delay | None, up: Delay | None, value_input: SmoothingInput) -> SmoothedValue:
-    """Follow at once in a direction without a delay, else when it has gone on far or long enough."""
+    """Follow the target at once in a direction without a delay, else once it is far or long enough beyond."""
     low = value_input.target if up is None else value_input.shifted_up if up.inputs else None
     high = value_input.target if down is None else value_input.shifted_down if down.inputs else None
     if value_input.current is None:
@@ -308,7 +308,7 @@ def _delayed_up(delay: Delay, value_input: SmoothingInput, current: int) -> int 
 
 
 def _targets_within(delay: Delay, value_input: SmoothingInput) -> list[int]:
-    """Return the targets of the last `delaySeconds`, once there have been targets that long."""
+    """Return the targets of the last `delaySeconds`; empty until there were targets for that long."""
     if delay.delay_seconds is None:
         return []
     span = milliseconds(delay.delay_seconds)

@@ -1,8 +1,8 @@
-"""The status of a live policy, and whether it is worth a write. Pure.
+"""The status of a live policy, and whether it must be written now. Pure.
 
-The API server should not be written to in every cycle. A status is written when a reason or a condition
-changes or a change is about to be made; other differences (a target, the window) wait for a checkpoint, at
-most once a minute.
+The API server should not get a write in every cycle. A status is written when a reason or a condition changes
+or a change is about to be made; other differences (a target, the window) are written by a checkpoint, at most
+once a minute.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from equipoise.proportional.smoothing import ProportionalMemory, ValueChange
 
 
 def status_of(slots: Sequence[Slot], assessment: Assessment, memory: ProportionalMemory) -> dict[str, Any]:
-    """Return what a status says of each value and of the window, as a manifest has it."""
+    """Return the status of each value and of the window, in the form of a manifest."""
     status: dict[str, Any] = {"resources": [_resource(slot, assessment, memory) for slot in slots]}
     if memory.since is not None:
         count = max(map(len, memory.windows.values()), default=0)
@@ -56,7 +56,7 @@ def _time(milliseconds: int) -> str:
 
 CHECKPOINT_SECONDS = 60.0
 REPORTED = frozenset({Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE, Code.DEFERRED})
-"""Reasons that are worth an event at the workload when they begin."""
+"""Reasons for which an event is recorded at the workload when they begin."""
 READY, APPLIED, WARNING = "Ready", "Applied", "UtilizationChanges"
 _MODES = {
     Mode.ENFORCE: "The policy is followed (compat.mode is Enforce).",
@@ -65,7 +65,7 @@ _MODES = {
 
 
 class StatusInput(NamedTuple):
-    """All that a status is made from."""
+    """The inputs of a status."""
 
     decision: Decision
     assessment: Assessment
@@ -74,14 +74,14 @@ class StatusInput(NamedTuple):
     pods_at_target: int
     pods: int
     cost: str = ""
-    """What the change under way costs; empty when there is none."""
+    """Whether the change in progress restarts anything, as a sentence; empty without a change."""
     warning: str = ""
     is_executed: bool = False
     """Whether a change is about to be made."""
 
 
 def rejected_status(policy: PolicyObject, rejection: RejectedPolicy, at: float) -> dict[str, Any] | None:
-    """Return why a policy is not followed; None when it says so already. The memory is kept."""
+    """Return the status of a rejected policy, with its memory; None if it has the rejection already."""
     ready = condition(READY, rejection.code, rejection.sentence, is_true=False, generation=policy.generation)
     old = policy.status
     if old.get("observedGeneration") == policy.generation and _has_conditions(old, [ready]):
@@ -98,7 +98,7 @@ def next_status(
     at: float,
     written_at: float | None,
 ) -> dict[str, Any] | None:
-    """Return the new status, or None when it can wait; `written_at` is when the last one was written."""
+    """Return the new status, or None if none is due; `written_at` is the time of the last write."""
     assert 0 <= status_input.pods_at_target <= status_input.pods, (
         f"{status_input.pods_at_target} of {status_input.pods} pods"
     )
@@ -146,7 +146,7 @@ def _is_significant(
 
 
 def _contention(status: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return what a new leader must not miss: who put other values back, and when."""
+    """Return the part of the memory that a new leader needs at once: who reverted values, and when."""
     applied = status.get("memory", {}).get(KEY, {})
     return applied.get("foughtBy"), applied.get("reverts")
 
@@ -154,7 +154,7 @@ def _contention(status: Mapping[str, Any]) -> tuple[Any, Any]:
 def _is_due(
     memory: ProportionalMemory, compiled: CompiledPolicy, at: float, written_at: float | None
 ) -> bool:
-    """Whether it is time for a checkpoint: each minute, or twice a window while nothing in it differs."""
+    """Return whether a checkpoint is due: each minute, or twice a window while its targets are equal."""
     if written_at is None or at < written_at:
         return True
     wait = CHECKPOINT_SECONDS
@@ -178,7 +178,7 @@ def _conditions(policy: PolicyObject, status_input: StatusInput) -> list[dict[st
 
 
 def _applied(status_input: StatusInput) -> tuple[bool, str, str]:
-    """Return whether all pods have what is in force, and why, as a word and a sentence."""
+    """Return whether all pods have the values in force, and the condition's reason and message."""
     code = status_input.decision.reason.code
     if status_input.mode is Mode.PREVIEW and status_input.decision.actions:
         return False, "Preview", "Nothing is changed in a preview."
@@ -194,7 +194,7 @@ def _applied(status_input: StatusInput) -> tuple[bool, str, str]:
 
 
 def _has_conditions(old: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the conditions are there already; words with numbers in them may differ."""
+    """Return whether a status has exactly these conditions; messages, which have numbers, may differ."""
     before = {each.get("type") for each in old.get("conditions", ())}
     fields = ("status", "reason", "observedGeneration")
     is_same = {each["type"] for each in conditions} == before
@@ -216,7 +216,7 @@ class WorkloadEvent(NamedTuple):
 def event_of(
     policy: PolicyObject, status_input: StatusInput, outcomes: Sequence[Outcome]
 ) -> WorkloadEvent | None:
-    """Return what to say at the workload: what came of a change, or what newly keeps it from being made."""
+    """Return the event at the workload: the result of a change, or a new reason that prevents it; or None."""
     reason = status_input.decision.reason
     if outcomes:
         results = "; ".join(f"{each.result}: {each.detail}".rstrip(": ") for each in outcomes)

@@ -1,4 +1,4 @@
-"""Quality of service, as the rest of the program knows it."""
+"""The descriptor of node quality of service."""
 
 import msgspec
 
@@ -14,7 +14,7 @@ from equipoise.qos.waterlines import QosMemory
 
 
 def redecide(recorded: Record) -> Decision:
-    """Return the decision from what is recorded; which namespaces were paused is taken from the record."""
+    """Return the decision made again from a record's inputs; paused namespaces are taken from the record."""
     policy = QosPolicy.model_validate(recorded.policy)
     observation = msgspec.convert(recorded.observation, Observation)
     decision = decide(policy, observation, QosMemory.from_data(recorded.memory)).decision

@@ -1,9 +1,9 @@
 """How the actions of a decision are held, sent and counted.
 
-An agent has no Lease and sees one node. So it evicts through the ledger of the pod's workload, which keeps
-it, other agents and the balancers from taking pods of one workload at the same time: the intent is written by
-compare-and-swap before the eviction is sent, and nothing is sent while an action of another is under way.
-Quotas and memory are the node's own, and need no ledger.
+An agent has no Lease and reads one node. So it evicts through the ledger of the pod's workload, which
+prevents other agents and the balancers from acting on pods of one workload at the same time: the intent is
+written by compare-and-swap before the eviction is sent, and nothing is sent while another's action is in
+progress. Quotas and memory concern one node only, and need no ledger.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,14 +46,14 @@ class PodOwner(NamedTuple):
 
     ref: WorkloadRef
     is_whole: bool
-    """Whether it has all the pods that it wants, ready."""
+    """Whether all its replicas are ready."""
 
 
 class Evictor(Protocol):
-    """Evicts a pod, or returns why not."""
+    """Evicts a pod, or returns why it is not evicted."""
 
     def evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
-        """Evict one pod; WorldFailed where it is unknown whether it goes."""
+        """Evict one pod; raises WorldFailed if it is unknown whether the eviction was accepted."""
         ...
 
 
@@ -75,7 +75,7 @@ class DirectEvictor:
 
 @dataclass(slots=True)
 class LedgerEvictor:
-    """Asks the ledger of the pod's workload first; pods that nothing replaces have none."""
+    """Evicts through the ledger of the pod's workload; pods without a workload have no ledger."""
 
     actuator: Actuator
     store: Store
@@ -84,10 +84,10 @@ class LedgerEvictor:
     leadership: LeaselessLeadership
     on_step: Callable[[str], object] = ignore
     _own: dict[str, float] = field(default_factory=dict)
-    """Our own entries: those do not hold us, our budget of a round does."""
+    """Times of our own entries, by id: the budget of a round limits them, not the ledger."""
 
     def evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
-        """Evict one pod, if nobody else is taking pods of its workload."""
+        """Evict one pod, unless another's action on its workload is in progress."""
         self.leadership.renew()
         direct = DirectEvictor(self.actuator)
         try:
@@ -111,7 +111,7 @@ class LedgerEvictor:
 
 
 def _no_recheck(action: Action) -> str | None:
-    """Look no more: the eviction names the pod's UID, and the server asks its budgets."""
+    """Return None: the eviction names the pod's UID, and the server checks the budgets."""
     del action
     return None
 
@@ -158,7 +158,7 @@ OUTCOMES_SHOWN_MAX = 4
 
 
 def is_unforeseen(outcome: Outcome) -> bool:
-    """Return whether the rest of the plan was made from what did not come true, or from a guess."""
+    """Return whether an action did not release what was planned, or its release was only estimated."""
     if isinstance(outcome.action, EvictPod):
         return outcome.result != EvictionResult.ACCEPTED.value
     if isinstance(outcome.action, ThrottlePod):
@@ -167,14 +167,14 @@ def is_unforeseen(outcome: Outcome) -> bool:
 
 
 def affects_usage(outcome: Outcome) -> bool:
-    """Return whether something was done to a pod, or may have been."""
+    """Return whether the action changed a pod, or may have."""
     if isinstance(outcome.action, EvictPod):
         return outcome.result in {EvictionResult.ACCEPTED.value, "Unknown"}
     return isinstance(outcome.action, ThrottlePod | RestorePod)
 
 
 def throttled_nanos(outcomes: Sequence[Outcome]) -> int:
-    """Return what the quotas that were lowered just now release."""
+    """Return the CPU that these outcomes' lowered quotas release."""
     return sum(
         int(Fraction(one.action.release) * NANOS_PER_MILLI)
         for one in outcomes
@@ -205,9 +205,9 @@ def count_refused(outcomes: Sequence[Outcome]) -> int:
 
 
 def deviation(decision: Decision, outcomes: Sequence[Outcome]) -> str:
-    """Return what came of a plan that was not executed as made; empty where it was, or nothing was done.
+    """Return the results of a plan that was not executed as decided; empty if it was, or nothing was sent.
 
-    The rest of a cycle is decided anew where an action was refused: then other pods go than the plan names.
+    The rest of a cycle is decided again after a refused action: then other pods are evicted than planned.
     """
     planned = [(type(action), action.pod) for action in decision.actions]
     sent = [(type(one.action), one.action.pod) for one in outcomes]
@@ -240,7 +240,7 @@ def restore_container(
     running: tuple[NodePod, NodeContainer] | None,
     counters: Counters | None,
 ) -> Outcome:
-    """Write the quota that a container's limit means; a bug about one must not keep the others throttled."""
+    """Write the quota of a container's limit; any error becomes the outcome, so that others are restored."""
     action = RestorePod(f"{part.namespace}/{part.pod}", uid=part.pod_uid)
     if running is None:
         return Outcome(action, "Unknown", f"nobody tells what {part.container} may use now")
@@ -250,7 +250,7 @@ def restore_container(
         quota = quota_of(container.cpu_limit_nanos, period_us)
         action = RestorePod(pod.key, uid=pod.uid, quota={part.container: quota})
         return set_quotas(node, action, pod, {part.container: container.id})
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is about this container
+    except Exception as error:  # noqa: BLE001 - any error is about this container
         return Outcome(action, "Failed", f"unexpected {type(error).__name__}: {error}")
 
 
@@ -269,7 +269,7 @@ def reclaim_memory(node: Host, action: ThrottlePod, pod: NodePod, ids: Mapping[s
 def set_scheduling(
     node_api: NodeContext, action: DisableScheduling | EnableScheduling, sentence: str
 ) -> Outcome:
-    """Put our taint on the node, or take it off."""
+    """Add our taint to the node, or remove it."""
     try:
         node_api.set_scheduling(is_disabled=isinstance(action, DisableScheduling), sentence=sentence)
     except WorldFailed as error:

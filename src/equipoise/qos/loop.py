@@ -1,11 +1,11 @@
-"""One node's cycle: read counters, join the pods, decide, ask the guards, execute, remember. It never waits.
+"""One node's cycle: read counters, join the pods, decide, guard, execute, save the state. It never waits.
 
-What is about to be throttled is on the disk before the quota is written. An eviction that was refused
-releases nothing, so the rest is decided anew without that pod. After a quota has changed, CPU is counted from
-there: a metric is judged only on an interval that lies wholly after it.
+A quota is in the state on disk before it is written to the cgroup. A refused eviction releases nothing, so
+the rest is decided again without that pod. After a quota has changed, CPU is measured from that time on: a
+metric is used only if its whole interval is after the change.
 
-An error is as large as its cause: a pod that cannot be decided about is left as it is, an action that raises
-has failed, and the cycle goes on.
+An error is as large as its cause: a pod about which no decision can be made stays unchanged, an action that
+raises has failed, and the cycle goes on.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -60,16 +60,16 @@ from equipoise.qos.waterlines import QosMemory, WaterlineState, judge_rules
 EVICTED_SECONDS = 30.0
 """How long a pod counts as terminating after its eviction was accepted, or had no answer."""
 REFUSALS_MAX = 10
-"""After so many refusals no other pod is evicted: the next cycle goes on from there."""
+"""Refused evictions after which no other pod is evicted until the next cycle."""
 FAILURES_MAX = 10
-"""After so many quotas that could not be written, the rest of a cycle is left: it would fail too."""
+"""Failed quota writes after which the rest of a cycle is skipped: it would fail too."""
 COUNTS_SECONDS = 60.0
-"""The minimum interval between writing counts alone to the disk."""
+"""The minimum interval between writes of the state in which only counts differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCycleReport(CycleReport):
-    """A cycle of one node, with what its decision was made from, so that it can be decided again."""
+    """A cycle of one node, with the inputs of its decision, so that it can be made again."""
 
     policy: QosPolicy
     observation: Observation
@@ -78,7 +78,7 @@ class NodeCycleReport(CycleReport):
 
     @property
     def decision(self) -> Decision:
-        """The decision about the node: there is always one."""
+        """The one decision about the node."""
         assert len(self.decisions) == 1, "one node, one decision"
         return self.decisions[0]
 
@@ -96,17 +96,17 @@ class QosLoop:
     is_enforced: bool
     """Whether anything is changed; otherwise decisions are previews."""
     home: str = "equipoise-system"
-    """The namespace whose pause holds what is done to the node itself."""
+    """The namespace whose pause holds actions on the node itself."""
     name: str = "qos"
     interval_seconds: float = 10.0
     on_progress: Callable[[], object] = lambda: None
     evictor: Evictor | None = None
-    """How pods are evicted; by default the API server is asked, and no ledger."""
+    """Evicts pods; by default by the API server alone, without a ledger."""
     _state: AgentState | None = None
     _saved_at: float = float("-inf")
     _before: NodeReading | None = None
     _evicted: dict[str, float] = field(default_factory=dict)
-    """Until when each pod that we evicted counts as terminating, by UID."""
+    """Until when each pod that this agent evicted counts as terminating, by UID."""
     _terminating_since: dict[str, float] = field(default_factory=dict)
     _rates: dict[str, tuple[str, int]] = field(default_factory=dict)
     _warnings: list[str] = field(default_factory=list)
@@ -114,9 +114,9 @@ class QosLoop:
 
     @property
     def state(self) -> AgentState:
-        """What is throttled now; read once, when the agent begins.
+        """The containers throttled now, and the memory; loaded once, when the agent starts.
 
-        Rounds are counted anew: nobody knows what was in between, so they are not in a row.
+        Counts of rounds start at 0: rounds before and after a restart are not consecutive.
         """
         if self._state is None:
             loaded = self.state_store.load()
@@ -126,7 +126,7 @@ class QosLoop:
 
     @property
     def has_throttled(self) -> bool:
-        """Whether anything is left to restore."""
+        """Whether a quota or the scheduling must be restored."""
         return bool(self.state.throttled) or self.node_api.is_scheduling_disabled()
 
     def cycle(self, at: float) -> NodeCycleReport:
@@ -166,7 +166,7 @@ class QosLoop:
     def _begin_interval(
         self, policy: QosPolicy, pods: Sequence[NodePod], outcomes: Sequence[Outcome]
     ) -> None:
-        """Measure from here on: what was done is not judged by the time before it."""
+        """Start a new interval, so that metrics after the actions do not include the time before them."""
         assert self._before is not None, "a cycle has read the node"
         changed_at = self._before.node.read_at
         if any(not isinstance(one.action, EvictPod) for one in outcomes):
@@ -179,17 +179,17 @@ class QosLoop:
         self._state = msgspec.structs.replace(self.state, changed_at=changed_at)
 
     def restore_all(self) -> list[Outcome]:
-        """Restore every pod and the scheduling at once: the way out, and `--cleanup`.
+        """Restore every pod and the scheduling at once, when the agent ends and for `--cleanup`.
 
-        The disk comes last: a quota that is the limit is known to be restored, whatever is kept of it. So one
-        that is full or slow keeps nobody throttled.
+        The state is saved last: a quota equal to the limit is restored, whatever the state has. So a full or
+        slow disk leaves no pod throttled.
         """
         pods = self.node_api.pods()
         counters: Mapping[str, Counters] = {}
         try:
             counters = self.node.read(self._refs([]), is_deep=True)
             self._settle(counters, pods)
-        except Exception as error:  # noqa: BLE001 - what a container may use is known without it
+        except Exception as error:  # noqa: BLE001 - the limits are known without it
             self._warnings.append(str(error))
         running = {part.id: (pod, part) for pod in pods for part in pod.containers}
         outcomes = [
@@ -204,14 +204,14 @@ class QosLoop:
         return outcomes
 
     def _read(self, policy: QosPolicy, pods: Sequence[NodePod]) -> NodeReading:
-        """Read the machine and its containers; memory and quotas only where they may matter."""
+        """Read the machine and its containers; memory and quotas only if a decision may need them."""
         node = self.node.read_node()
         self.on_progress()
         is_deep = bool(self.state.throttled) or self._is_crossed(policy, node)
         return NodeReading(node, self.node.read(self._refs(pods), is_deep=is_deep))
 
     def _refs(self, pods: Sequence[NodePod]) -> list[ContainerRef]:
-        """Return the containers of these pods, and those that we throttled whether they run or not."""
+        """Return the containers of these pods, and all throttled ones, running or not."""
         found = {ref.id: ref for ref in refs_of(pods)}
         for id_, part in self.state.throttled.items():
             found.setdefault(id_, ContainerRef(part.pod_uid, id_))
@@ -225,9 +225,9 @@ class QosLoop:
         return any(line.state is WaterlineState.CROSSED for line in judge_rules(policy, observation))
 
     def _drop_expired(self, pods: Sequence[NodePod], at: float) -> None:
-        """Drop evictions and refusals that are over, or whose pod has gone."""
+        """Drop evictions and refusals that have expired, or whose pod no longer exists."""
         uids = {pod.uid for pod in pods if pod.deletion_at is None}
-        latest = at + EVICTED_SECONDS  # later only where the clock was set back
+        latest = at + EVICTED_SECONDS  # later only if the clock was set back
         unexpired = ((uid, until) for uid, until in self._evicted.items() if uid in uids and at < until)
         self._evicted = {uid: min(until, latest) for uid, until in unexpired}
         self._state = self.state.with_recent_refusals(uids, at)
@@ -235,7 +235,7 @@ class QosLoop:
     def _settle(
         self, counters: Mapping[str, Counters], pods: Sequence[NodePod], among: Collection[str] | None = None
     ) -> None:
-        """Drop containers that are throttled no more, of these or of all, and intentions never written."""
+        """Drop containers, of these or of all, that are no longer throttled, and intents never written."""
         limits = {part.id: part.cpu_limit_nanos for pod in pods for part in pod.containers}
         ended = self.state.not_throttled(counters, limits)
         ended = ended if among is None else ended & set(among)
@@ -253,7 +253,7 @@ class QosLoop:
         is_fresh: bool,
         released_cpu_nanos: int = 0,
     ) -> tuple[Observation, Decided[QosDetails]]:
-        """Observe and decide; `is_fresh` reads the node once more, just before acting."""
+        """Observe and decide; `is_fresh` reads the node again, right before the actions."""
         fresh: NodeCounters | None = None
         if is_fresh:
             try:
@@ -294,10 +294,10 @@ class QosLoop:
     def _execute(
         self, policy: QosPolicy, pods: list[NodePod], after: NodeReading, at: float
     ) -> tuple[Observation, Decided[QosDetails], list[Outcome]]:
-        """Act in order, and decide the rest anew where an action did not release what was foreseen.
+        """Execute in order, and decide the rest again after an action that did not release what was planned.
 
-        That is whatever was refused or failed, and a reclaim: what it released is what is measured then. A
-        pod is acted on once; what quotas were lowered by is not in any reading yet, and counts as released.
+        These are refused and failed actions, and reclaims, whose release is only measured afterwards. A pod
+        is acted on once; what lowered quotas release is not in any reading yet, and counts as released.
         """
         outcomes: list[Outcome] = []
         observation, decided = self._decide(policy, pods, after, at, is_fresh=True)
@@ -321,7 +321,7 @@ class QosLoop:
             _, (rest, _) = self._decide(remaining, others, after, at, is_fresh=True, released_cpu_nanos=nanos)
 
     def _attempt(self, action: Action, pods: list[NodePod], sentence: str, at: float) -> Outcome:
-        """Return what came of an action; an error fails it alone, and an eviction may have been sent."""
+        """Return the outcome of an action; an error fails only this one, `Unknown` for an eviction."""
         act = partial(self._act, action, pods, sentence, at)
         result = self._isolation.attempt(action.pod, act, (EquipoiseError,))
         if isinstance(result, FailedTurn):
@@ -349,7 +349,7 @@ class QosLoop:
         raise TypeError(f"{type(action).__name__} is no action on a node")
 
     def _evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
-        # Until its eviction is refused it counts as terminating, so that no other pod is evicted for it.
+        # Unless its eviction is refused it counts as terminating, so that no other pod is evicted instead.
         self._evicted[pod.uid] = at + EVICTED_SECONDS
         try:
             outcome = (self.evictor or DirectEvictor(self.actuator)).evict(action, pod, at)
@@ -363,7 +363,7 @@ class QosLoop:
         return outcome
 
     def _write_quotas(self, action: ThrottlePod | RestorePod, pod: NodePod, ids: dict[str, str]) -> Outcome:
-        """Write quotas, on the disk first; what can't be kept there is not done."""
+        """Write quotas, to the state on disk first; without that, they are not written."""
         try:
             state = self.state.with_intended(pod, ids, action.quota or {})
             self.state_store.save(state)
@@ -373,14 +373,14 @@ class QosLoop:
         return execute.set_quotas(self.node, action, pod, ids)
 
     def _settle_after(self, refs: Sequence[ContainerRef], pods: Sequence[NodePod]) -> None:
-        """Drop the containers that were restored; what can't be read now, the next cycle reads."""
+        """Drop the containers that were restored; after an error the next cycle does so."""
         try:
             self._settle(self.node.read(refs, is_deep=True), pods, {ref.id for ref in refs})
-        except Exception as error:  # noqa: BLE001 - it comes after the action, which is done
+        except Exception as error:  # noqa: BLE001 - the action itself is done
             self._warnings.append(str(error))
 
     def _remember(self, decision: Decision, at: float, *, is_changed: bool) -> None:
-        """Remember counts and triggers; on the disk seldom, unless something was changed."""
+        """Update counts and triggers; on disk at most once a minute, unless an action was sent."""
         state = msgspec.structs.replace(self.state, memory=decision.memory)
         before, after = (QosMemory.from_data(one.memory) for one in (self.state, state))
         has_triggered = before.last_trigger != after.last_trigger
@@ -390,7 +390,7 @@ class QosLoop:
         self._state = state
 
     def adopt(self, state: AgentState) -> None:
-        """Make this the state, and save it where that is possible: the rest of a cycle goes on."""
+        """Replace the state, and save it; a failed save is a warning."""
         self._state = state
         try:
             self.state_store.save(state)

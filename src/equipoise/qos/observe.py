@@ -1,8 +1,9 @@
-"""Two readings of a node's counters, and the pods on it, become one observation. Pure.
+"""Makes one observation from two readings of a node's counters and the pods on the node. Pure.
 
-The kernel counts CPU time and knows no pods; the API server knows pods and not what they use. So usage is
-what counters grew by between two readings, joined with the pods by container. What was done since, or has
-ended meanwhile, is in no reading yet: `PendingEffects` has it, so that it is not done twice.
+The kernel counts CPU time and has no pods; the API server has pods and not their usage. So usage is the
+growth of counters between two readings, joined with the pods by container. Actions since the last reading,
+and pods that ended meanwhile, are in no reading yet: `PendingEffects` has them, so that no action is
+repeated.
 """
 
 import math
@@ -34,39 +35,39 @@ from equipoise.qos.observation import (
 from equipoise.qos.policy import QosPolicy
 
 INTERVAL_MIN_SECONDS = 0.2
-"""A shorter interval says nothing about CPU."""
+"""CPU usage over a shorter interval is unknown."""
 MICRO = 10**6
 T = TypeVar("T")
 
 
 class PendingEffects(NamedTuple):
-    """What we did, and what we know of pods beyond both readings."""
+    """The actions and facts about pods that the two readings do not show."""
 
     throttled: frozenset[str] = frozenset()
-    """Ids of containers whose quota is ours."""
+    """Ids of containers that we throttled."""
     evicted: frozenset[str] = frozenset()
-    """UIDs of pods that we evicted, and that the API server does not show as terminating yet."""
+    """UIDs of evicted pods that the API server does not show as terminating yet."""
     refused: Mapping[str, str] = {}
     """Why a pod can't be evicted now, by UID."""
     rates: Mapping[str, tuple[str, int]] = {}
     """The pod's UID and the last known nanocores of each container, by id."""
     changed_at: float | None = None
-    """When something was last done to a pod, in monotonic seconds."""
+    """The time of the last action on a pod, in monotonic seconds."""
     released_cpu_nanos: int = 0
-    """What was throttled since the second reading."""
+    """The CPU released by throttles since the second reading."""
     terminating_since: Mapping[str, float] = {}
-    """When each pod was first seen to be terminating, by UID, in monotonic seconds."""
+    """When each pod was first observed to be terminating, by UID, in monotonic seconds."""
 
 
 class NodeContext(Protocol):
-    """What the API server knows of this node, and the policies for it."""
+    """The API server's pods and labels of this node, and the policies for it."""
 
     def pods(self) -> Sequence[NodePod]:
-        """Return the pods of this node; raise where they were never listed."""
+        """Return the pods of this node; raises WorldFailed if they were never listed."""
         ...
 
     def policy(self) -> QosPolicy:
-        """Return all policies as one."""
+        """Return all policies for this node as one."""
         ...
 
     def labels(self) -> Mapping[str, str]: ...
@@ -76,12 +77,12 @@ class NodeContext(Protocol):
         ...
 
     def set_scheduling(self, *, is_disabled: bool, sentence: str) -> None:
-        """Put our taint and condition on the node, or take them off."""
+        """Add our taint and condition to the node, or remove them."""
         ...
 
 
 def refs_of(pods: Sequence[NodePod]) -> list[ContainerRef]:
-    """Return every container that the kernel may know."""
+    """Return the containers that may have a cgroup: those of all pods but mirror pods."""
     return [
         ContainerRef(pod.uid, container.id, pod.qos_class)
         for pod in pods
@@ -91,7 +92,7 @@ def refs_of(pods: Sequence[NodePod]) -> list[ContainerRef]:
 
 
 def terminating_since(pods: Sequence[NodePod], before: Mapping[str, float], now: float) -> dict[str, float]:
-    """Return when each pod that is terminating was first seen to be."""
+    """Return when each terminating pod was first observed to be, by UID."""
     return {pod.uid: before.get(pod.uid, now) for pod in pods if pod.deletion_at is not None}
 
 
@@ -100,7 +101,7 @@ def usage_between(
 ) -> dict[str, str]:
     """Return the machine's usage by metric; CPU only over an interval that is long enough.
 
-    A mean that reaches back to before something was done says nothing about what came of it.
+    A mean whose window begins before the last action is left out, since it does not show the action's effect.
     """
     since = math.inf if changed_at is None else after.read_at - changed_at
     usage = {name: text for name, text in after.gauges.items() if METRICS[name].window_seconds <= since}
@@ -127,9 +128,9 @@ def observe(
     is_fresh: bool = False,
     fresh: NodeCounters | None = None,
 ) -> Observation:
-    """Join pods and counters.
+    """Return the observation that joins pods and counters.
 
-    `is_fresh` says that the node was read once more, just before acting; `fresh` is None if that failed.
+    `is_fresh` means that the node was read again, right before acting; `fresh` is None if that failed.
     """
     before, after = readings
     first = before.node if before is not None else None
@@ -159,7 +160,7 @@ def _ended_cpu_nanos(
     readings: tuple[NodeReading | None, NodeReading],
     effects: PendingEffects,
 ) -> int:
-    """Return the last known usage of pods that ended between two readings: the interval still has it."""
+    """Return the last known usage of pods that ended between two readings, which the interval includes."""
     before, after = readings
     if before is None:
         return 0
@@ -171,9 +172,9 @@ def _ended_cpu_nanos(
 
 
 def _is_terminating(pod: NodePod, at: float, now: float, effects: PendingEffects) -> bool:
-    """Return whether a pod is on its way out, and not too late.
+    """Return whether a pod is terminating, and its grace period is not over.
 
-    Its grace period is counted on our own clock where we can: the server's may be minutes away from it.
+    The grace period is measured by the local clock if possible: the server's may differ by minutes.
     """
     if pod.deletion_at is None:
         return pod.uid in effects.evicted
@@ -237,9 +238,10 @@ def _rate(earlier: Counters | None, now: Counters | None) -> int | None:
 def without_failing_pods(
     work: Callable[[Sequence[NodePod]], T], pods: Sequence[NodePod], isolation: Isolation
 ) -> T:
-    """Return what the work returns for these pods, without those that an error of ours is about.
+    """Return the result of the work for these pods, without those for which it fails by a bug.
 
-    The work must be free of effects. An error that is about no pod alone, and one of the outside, is raised.
+    The work must be free of side effects. An EquipoiseError, and an error not caused by single pods, is
+    raised.
     """
 
     def probe(some: Sequence[NodePod]) -> list[bool]:
@@ -259,7 +261,7 @@ def without_failing_pods(
 
 
 def rates_of(observation: Observation, before: Mapping[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:
-    """Return the pod's UID and the nanocores of each container, by id; what is unknown now, as before."""
+    """Return the pod's UID and the nanocores of each container, by id; if unknown now, the earlier ones."""
     return {
         part.id: (pod.uid, before.get(part.id, ("", 0))[1] if part.cpu_nanos is None else part.cpu_nanos)
         for pod in observation.pods

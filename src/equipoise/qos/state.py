@@ -1,10 +1,11 @@
-"""What an agent keeps on the host's disk: the containers that it throttled, and the evictions refused. Pure.
+"""The agent's state on the host's disk: the containers that it throttled, and refused evictions. Pure.
 
-A quota outlives the agent that wrote it. So each is kept before it is written, with the one before: after a
-crash, a quota that is neither of the two is somebody else's, and the container is ours no more. Where the
-file is lost, `find_throttled` finds what is throttled from the cgroups themselves (docs/decisions/0010).
+A quota outlives the agent that wrote it. So each quota is stored before it is written, with the one before
+it: after a crash, a quota that is neither of the two was written by another program, and the container no
+longer counts as throttled by this agent. If the file is lost, `find_throttled` finds throttled containers
+from the cgroups (docs/decisions/0010).
 
-A pod whose eviction was refused is asked for again after ever longer waits; others go meanwhile.
+A refused eviction is tried again with exponential backoff; other pods are evicted meanwhile.
 """
 
 import re
@@ -20,13 +21,13 @@ from equipoise.qos.observation import PERCENT, UNLIMITED, protection_of, quota_o
 from equipoise.qos.throttle import QUOTA_MIN_US
 
 BACKOFF_FIRST_SECONDS = 30.0
-"""How long an eviction that was refused is not asked for again; twice as long after each further refusal."""
+"""The backoff after the first refused eviction; it doubles with each further one."""
 BACKOFF_MAX_SECONDS = 600.0
 WHY_LENGTH_MAX = 300
 
 
 class EvictionRefusal(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod whose eviction was refused: how often in a row, why, and until when it is not tried again."""
+    """A refused eviction: how often in a row, why, and until when it is not tried again."""
 
     count: int
     until: float
@@ -35,24 +36,24 @@ class EvictionRefusal(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def sentence(self) -> str:
-        """Return why the pod can't be evicted for now."""
+        """Return why the pod can't be evicted now."""
         often = "once" if self.count == 1 else f"{self.count} times in a row"
         again = datetime.fromtimestamp(self.until, UTC).strftime("%H:%M:%SZ")
         return f"its eviction was refused {often} and is asked for again at {again}: {self.why}"
 
 
 TOLERANCE_PERCENT = 1
-"""A quota that is lower than what is asked for by no more than this is no throttle."""
+"""A quota lower than the limit by at most this percentage does not count as throttled."""
 NO_STATE_FILE = "there was no state file"
-"""What `AgentState.lost` says on a node where no agent is known to have kept one."""
+"""The value of `AgentState.lost` on a node without a state file."""
 QUOTA_MAX_US = 2**44
-"""The kernel takes no more."""
+"""The kernel's maximum."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
-"""Names, UIDs and ids, as loosely as all of them are covered."""
+"""Matches every name, UID and id."""
 
 
 class ThrottledContainer(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """One container whose quota is, or is about to be, ours."""
+    """One container that we throttled, or are about to throttle."""
 
     pod_uid: str
     namespace: str
@@ -60,30 +61,30 @@ class ThrottledContainer(msgspec.Struct, frozen=True, omit_defaults=True, rename
     container: str
     intended_us: int
     written_us: int = 0
-    """What the one before was, which is still there when the last writing never happened."""
+    """Our quota before that, which is in the cgroup until the intended one was written."""
 
     def is_ours(self, quota_us: int) -> bool:
-        """Whether a quota is one that we wrote."""
+        """Return whether this quota is one that we wrote."""
         return quota_us in {self.intended_us, self.written_us}
 
 
 class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """All that outlives the agent; that of another boot means nothing, since cgroups do not outlive it."""
+    """The state that outlives the agent, valid for one boot, since cgroups do not outlive that."""
 
     boot_id: str = ""
     throttled: dict[str, ThrottledContainer] = {}
     """By container id."""
     memory: dict[str, Any] = {}
-    """When actions were last wanted, and the counts of rounds."""
+    """When actions were last triggered, and the counts of rounds."""
     changed_at: float | None = None
-    """When something was last done to a pod: seconds since the boot."""
+    """The time of the last action on a pod: seconds since the boot."""
     refused: dict[str, EvictionRefusal] = {}
     """Evictions that were refused, by the UID of the pod."""
     lost: str = ""
-    """Why what was throttled before is not known, until it has been found from the cgroups."""
+    """Why the state file was lost, until the throttled containers were found from the cgroups."""
 
     def implausibility(self, now: float) -> str:
-        """Return what no agent of this boot can have written until now (monotonic seconds), or nothing."""
+        """Return what no agent of this boot can have written until now; empty if all is plausible."""
         for id_, part in self.throttled.items():
             names = (id_, part.pod_uid, part.namespace, part.pod, part.container)
             if not all(map(NAME.fullmatch, names)):
@@ -97,7 +98,7 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
         return ""
 
     def with_refusal(self, uid: str, at: float, why: str) -> "AgentState":
-        """Return the state with one more refusal of a pod, which waits twice as long as the last one."""
+        """Return the state with one more refusal of a pod, whose backoff is twice the last one."""
         last = self.refused.get(uid)
         count = last.count + 1 if last is not None else 1
         wait = delay_seconds(max(count, 1), BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS)
@@ -111,9 +112,9 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
         return msgspec.structs.replace(self, refused=refused)
 
     def with_recent_refusals(self, uids: Collection[str], at: float) -> "AgentState":
-        """Return the state with the refusals of these pods that are not so old that the next is a first one.
+        """Return the state with the recent refusals of these pods: older ones do not count.
 
-        A wait that is longer than any can be comes from a clock that was set back: it is over.
+        A backoff longer than the maximum comes from a clock that was set back, and is dropped.
         """
         refused = {
             uid: one
@@ -142,7 +143,7 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
         return msgspec.structs.replace(self, throttled=remaining)
 
     def with_settled(self, counters: Mapping[str, Counters]) -> "AgentState":
-        """Drop the intention of a quota that was never written: the one before is still there."""
+        """Return the state without intents that were never written: the cgroup still has the quota before."""
         found = {
             id_: msgspec.structs.replace(part, intended_us=part.written_us)
             for id_, part in self.throttled.items()
@@ -151,7 +152,7 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
         return msgspec.structs.replace(self, throttled=self.throttled | found) if found else self
 
     def not_throttled(self, counters: Mapping[str, Counters], limits: Mapping[str, int]) -> set[str]:
-        """Return the containers that have vanished, whose quota is not ours, or that are restored."""
+        """Return the containers that no longer exist, whose quota we did not write, or that are restored."""
         return {
             id_
             for id_, part in self.throttled.items()
@@ -162,7 +163,7 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
 
 def _is_ours(part: ThrottledContainer, quota_us: int | None) -> bool:
-    """Return whether a quota is ours; one that can't be read is: nobody is known to have changed it."""
+    """Return whether we wrote a quota; an unreadable one counts as ours."""
     return quota_us is None or part.is_ours(quota_us)
 
 
@@ -177,18 +178,18 @@ def _is_quota(quota_us: int) -> bool:
 
 
 class LoweredQuota(NamedTuple):
-    """A container that has a lower CPU quota than its limit means."""
+    """A container whose CPU quota is lower than that of its limit."""
 
     pod: NodePod
     container: NodeContainer
     quota_us: int
     limit_us: int
     why_left: str = ""
-    """Why it is left as it is; where it is empty, the quota counts as ours."""
+    """Why it is not restored; if empty, the quota counts as ours."""
 
     @property
     def sentence(self) -> str:
-        """What was found, and what follows from it."""
+        """The finding and its consequence, as a sentence."""
         asked = "no limit" if self.limit_us == UNLIMITED else f"{self.limit_us} us"
         found = f"container {self.container.name} has a CPU quota of {self.quota_us} us and asks for {asked}"
         if self.why_left:
@@ -204,28 +205,28 @@ class LoweredQuota(NamedTuple):
 
 
 class QuotaSearch(NamedTuple):
-    """What was found in the cgroups of some pods."""
+    """The containers with lower quotas, found in the cgroups of some pods."""
 
     ours: tuple[LoweredQuota, ...]
     unclear: tuple[LoweredQuota, ...]
     left: frozenset[str]
-    """UIDs of the pods to read again: they have unclear containers, or none that is known to run."""
+    """UIDs of the pods to read again: with unclear containers, or without any that is known to run."""
 
 
 def find_throttled(
     pods: Sequence[NodePod], counters: Mapping[str, Counters], recorded: Collection[str], why_none: str = ""
 ) -> QuotaSearch:
-    """Return the containers with a lower quota than their limit means; `known` are those of the state, by id.
+    """Return the containers with a lower quota than that of their limit; `recorded` are ids in the state.
 
-    Such a quota counts as ours where nothing else explains it: no resize in progress, no resources of the
-    pod as a whole, and no other agent (`why_none` then says why none is ours).
+    Such a quota counts as ours unless it has another explanation: a resize in progress, resources of the pod
+    as a whole, or another agent (`why_none` is then the reason why none is ours).
     """
     ours: list[LoweredQuota] = []
     unclear: list[LoweredQuota] = []
     left: set[str] = set()
     for pod in pods:
         if protection_of(pod.owner, pod.priority, pod.priority_class, is_mirror=pod.is_mirror):
-            continue  # no agent ever throttles it
+            continue  # agents never throttle it
         is_resolved = bool(pod.containers) or pod.phase != "Running"
         for part in pod.containers:
             if part.id in recorded or part.id not in counters:
@@ -246,17 +247,17 @@ def _lowered_quota(pod: NodePod, part: NodeContainer, now: Counters, why_none: s
         return None
     asked = quota_of(part.cpu_limit_nanos, now.period_us)
     if asked != UNLIMITED:
-        asked = max(asked, QUOTA_MIN_US)  # the kubelet writes no less
+        asked = max(asked, QUOTA_MIN_US)  # the kubelet's minimum
         if now.quota_us * PERCENT >= asked * (PERCENT - TOLERANCE_PERCENT):
             return None
     return LoweredQuota(pod, part, now.quota_us, asked, why_none or dict(pod.unclear).get(part.id, ""))
 
 
 class StateStore(Protocol):
-    """Keeps the state on the host's disk, whole or not at all."""
+    """Stores the state on the host's disk, atomically."""
 
     def load(self) -> AgentState: ...
 
     def save(self, state: AgentState) -> None:
-        """Replace the state; when this returns, it is lasting."""
+        """Replace the state; when this returns, it is durable."""
         ...

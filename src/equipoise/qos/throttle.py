@@ -12,7 +12,7 @@ from typing import NamedTuple
 from equipoise.qos.observation import NANOS_PER_MILLI, PERCENT, UNLIMITED, ObservedContainer, ObservedPod
 
 QUOTA_MIN_US = 1000
-"""The kernel takes no less."""
+"""The kernel's minimum."""
 NANO = 10**9
 
 
@@ -24,7 +24,7 @@ class QuotaChange(NamedTuple):
 
 
 def throttled_down(pod: ObservedPod, step_percent: int, ratio_min_percent: int) -> QuotaChange:
-    """Lower the quotas of the containers that it releases something of; of the others, nothing is touched."""
+    """Return lower quotas for the containers whose usage they reduce; the others keep theirs."""
     quota: dict[str, int] = {}
     release = Fraction(0)
     for container in pod.containers:
@@ -42,7 +42,7 @@ def _lower(container: ObservedContainer, step: int, ratio_min: int) -> tuple[int
     is_unlimited = container.quota_us <= 0
     start = used if is_unlimited else Fraction(container.quota_us)
     wanted = start * (PERCENT - step) // PERCENT
-    # The floors are rounded up and the wish down: never below what was asked for.
+    # The floors are rounded up and the step down: never below the request.
     request = _ceil(Fraction(container.cpu_request_nanos * container.period_us, NANO))
     ratio = _ceil(Fraction(container.cpu_limit_nanos * container.period_us * ratio_min, NANO * PERCENT))
     new = max(wanted, request, ratio, QUOTA_MIN_US)
@@ -52,7 +52,7 @@ def _lower(container: ObservedContainer, step: int, ratio_min: int) -> tuple[int
 
 
 def throttled_up(pod: ObservedPod, step_percent: int) -> QuotaChange:
-    """Raise the quotas that we lowered, one step towards what the pod may use now."""
+    """Return higher quotas for the containers that we throttled: one step towards their limits."""
     quota: dict[str, int] = {}
     growth = Fraction(0)
     for container in pod.containers:
@@ -79,7 +79,7 @@ def _higher(container: ObservedContainer, step: int) -> tuple[int, Fraction] | N
 
 
 def lifted(pod: ObservedPod) -> QuotaChange:
-    """Return what the pod may use now, at once."""
+    """Return the quotas of the limits, for the containers that we throttled."""
     quota = {part.name: part.limit_us for part in pod.containers if _is_below_limit(part)}
     return QuotaChange(quota, Fraction(0))
 
