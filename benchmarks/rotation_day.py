@@ -17,7 +17,7 @@ from equipoise.core.reason import Code
 from equipoise.rotation.progress import Ending, RotationResult
 from equipoise.sim.invariants import InvariantBroken
 from equipoise.sim.scenes import many_workloads
-from equipoise.sim.study import CYCLE_SECONDS, enforce, remembered, rotation_loop
+from equipoise.sim.study import CYCLE_SECONDS, enforce, rotation_loop, rotation_memory
 from equipoise.sim.world import World
 
 WORKLOADS, HOURS, SEED = 1000, 24.0, 1
@@ -66,7 +66,7 @@ class Day:
         commits = self.world.store.commits
         fresh, self._commits = commits[self._commits :], len(commits)
         for workload in {commit.key for commit in fresh}:
-            last = remembered(self.world, workload).last
+            last = rotation_memory(self.world, workload).last
             if last is not None and self._ended.get(workload) != last.ended_at:
                 self._ended[workload] = last.ended_at
                 self.verdicts.append(last)

@@ -8,7 +8,7 @@ from equipoise.ports.node import ContainerRef
 from equipoise.qos.policy import QosPolicy
 from equipoise.sim import Delay, Template, World
 from equipoise.sim.load import Constant
-from equipoise.sim.machine import SimMachine, SimSurroundings, container_id, is_free
+from equipoise.sim.machine import SimMachine, SimNodeContext, container_id, is_free
 from equipoise.sim.state import NodeState, PodState
 
 TWO = Template(
@@ -79,7 +79,7 @@ def test_a_container_that_restarts_has_a_new_cgroup() -> None:
 def test_a_dead_node_answers_nothing_and_a_closed_one_takes_no_pod() -> None:
     """What the API server tells is what the pod asks for; our taint keeps new pods away until it is gone."""
     world, node, pod, machine = _world()
-    around = SimSurroundings(world.state, node, world.kubelet, QosPolicy)
+    around = SimNodeContext(world.state, node, world.kubelet, QosPolicy)
     (told,) = around.pods()
     assert (told.key, told.qos_class, told.owner) == (f"d/{pod.name}", "Burstable", "ReplicaSet")
     assert [part.cpu_limit_nanos for part in told.containers] == [2 * 10**9, 0]

@@ -341,8 +341,10 @@ def _cluster(nodes: int, node_cores: int, node_memory: str, hours: float, interv
     if not 1 <= seconds <= 3600:  # noqa: PLR2004 - a second to an hour
         raise BadInput(f"--interval: expected a span between 1s and 1h, got {interval!r}")
     cluster = ClusterShape(nodes, node_cores, memory, interval_seconds=seconds, hours=hours)
-    if cluster.looks > LOOKS_MAX:
-        raise BadInput(f"--hours: expected at most {LOOKS_MAX} looks of --interval, got {cluster.looks}")
+    if cluster.observation_count > LOOKS_MAX:
+        raise BadInput(
+            f"--hours: expected at most {LOOKS_MAX} looks of --interval, got {cluster.observation_count}"
+        )
     return cluster
 
 

@@ -84,11 +84,11 @@ def _studied(
     from equipoise.sim.study import study
 
     with stepping(f"{cause.words}: rotating", seeds) as told:
-        studied = study(cause.words, seeds, question, told=told)
+        studied = study(cause.words, seeds, question, on_progress=told)
     if cause is not ImbalanceCause.KEY_SKEW or not studied.worlds:
         return studied, None
     with stepping(f"{cause.words}: going on", studied.worlds) as told:
-        return studied, futility(cause.words, studied.worlds, question, told=told)
+        return studied, futility(cause.words, studied.worlds, question, on_progress=told)
 
 
 app = typer.Typer(

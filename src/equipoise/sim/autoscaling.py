@@ -75,16 +75,22 @@ class Autoscaling:
 
     def _proposed(self, hpa: HpaState) -> int | None:
         """Return what the metrics propose; what was proposed before, while nothing changes."""
-        seen, current, now = self._all_seen(hpa), hpa.workload.replicas, self._state.now
-        if seen is hpa.quiet_seen and hpa.quiet_proposal is not None and hpa.quiet_proposal[0] == current:
+        by_metric, current, now = self._pods_by_metric(hpa), hpa.workload.replicas, self._state.now
+        if (
+            by_metric is hpa.quiet_seen
+            and hpa.quiet_proposal is not None
+            and hpa.quiet_proposal[0] == current
+        ):
             return hpa.quiet_proposal[1]
         controller = self._state.settings.hpa
-        proposed = highest(hpa.spec, seen, current, now, controller)
-        if seen is hpa.quiet_seen and not _has_new_pods(seen, now - controller.cpu_initialization_seconds):
+        proposed = highest(hpa.spec, by_metric, current, now, controller)
+        if by_metric is hpa.quiet_seen and not _has_new_pods(
+            by_metric, now - controller.cpu_initialization_seconds
+        ):
             hpa.quiet_proposal = (current, proposed)
         return proposed
 
-    def _all_seen(self, hpa: HpaState) -> list[list[HpaPod]]:
+    def _pods_by_metric(self, hpa: HpaState) -> list[list[HpaPod]]:
         """Return the pods as each metric shows them; this is most of a simulation's work, so it is spared."""
         is_silent = self._state.faults.now(FaultKind.RESOURCE_METRICS_OUTAGE) is not None
         workload = hpa.workload
@@ -93,32 +99,32 @@ class Autoscaling:
         interval = self._state.settings.resource_interval_seconds
         visible_at = self._state.now - self._state.settings.resource_delay_seconds
         last = self._scrapes_from + math.floor((visible_at - self._scrapes_from) / interval) * interval
-        seen = [
-            _seen(workload, metric, last, interval, is_silent=is_silent or metric.name != "cpu")
+        by_metric = [
+            _sampled_pods(workload, metric, last, interval, is_silent=is_silent or metric.name != "cpu")
             for metric in hpa.spec.metrics
         ]
         if last - 2 * interval >= workload.spread_at and not is_silent:
-            hpa.quiet_since, hpa.quiet_seen, hpa.quiet_proposal = workload.spread_at, seen, None
-        return seen
+            hpa.quiet_since, hpa.quiet_seen, hpa.quiet_proposal = workload.spread_at, by_metric, None
+        return by_metric
 
 
-def _has_new_pods(seen: list[list[HpaPod]], since: float) -> bool:
+def _has_new_pods(by_metric: list[list[HpaPod]], since: float) -> bool:
     """Return whether time alone may change what a pod's sample counts for."""
-    return any(pod.started_at is not None and pod.started_at > since for group in seen for pod in group)
+    return any(pod.started_at is not None and pod.started_at > since for group in by_metric for pod in group)
 
 
-def _seen(
+def _sampled_pods(
     workload: WorkloadState, metric: HpaMetric, last: float, interval: float, *, is_silent: bool
 ) -> list[HpaPod]:
     """Return the pods as one metric shows them after metrics-server's scrape at `last`."""
     template, request_milli, part = None, None, 1.0
-    seen = []
+    by_metric = []
     for pod in workload.pods.values():
         if pod.template is not template:
             template = pod.template
             request_milli, part = _request_milli(template, metric), _part(template, metric)
         cores, window_seconds = (None, 0.0) if is_silent else sample(pod.counter, last, interval)
-        seen.append(
+        by_metric.append(
             HpaPod(
                 None if cores is None else milli(cores * part),
                 request_milli,
@@ -131,7 +137,7 @@ def _seen(
                 pod.deletion_at is not None,
             )
         )
-    return seen
+    return by_metric
 
 
 def sample(counter: CpuCounter | None, last: float, interval: float) -> tuple[float | None, float]:
@@ -181,7 +187,7 @@ class SimApplier:
         target = _ref(manifest["spec"]["scaleTargetRef"], namespace)
         if target not in self._state.workloads:
             return ApplyAnswer(ApplyResult.GONE, f"{target} is not there")
-        refusal = self._in_the_way(namespace, name, target)
+        refusal = self._conflict(namespace, name, target)
         if refusal is not None:
             return refusal
         spec = _spec(manifest["spec"])
@@ -203,16 +209,16 @@ class SimApplier:
         found = self._state.workloads.get(workload)
         if found is None:
             return ApplyAnswer(ApplyResult.GONE, f"{workload} is not there")
-        wanted = {**dict(found.annotations), **annotations}
-        if wanted == dict(found.annotations):
+        merged = {**dict(found.annotations), **annotations}
+        if merged == dict(found.annotations):
             return ApplyAnswer(ApplyResult.UNCHANGED)
         if not is_dry_run:
-            found.annotations = tuple(sorted(wanted.items()))
+            found.annotations = tuple(sorted(merged.items()))
             self._state.log("Annotated", workload, ", ".join(sorted(annotations)))
             self._state.workload_changed(found)
         return ApplyAnswer(ApplyResult.CHANGED)
 
-    def _in_the_way(self, namespace: str, name: str, target: WorkloadRef) -> ApplyAnswer | None:
+    def _conflict(self, namespace: str, name: str, target: WorkloadRef) -> ApplyAnswer | None:
         there = self._named(namespace, name)
         if there is not None and there.manager != MANAGER:
             detail = f"HorizontalPodAutoscaler {namespace}/{name} belongs to {there.manager}"
@@ -288,17 +294,17 @@ def _metric(metric: Mapping[str, Any]) -> HpaMetric:
     return HpaMetric(kind, name, target["type"], float(value), source.get("container", ""))
 
 
-def _rules(said: Mapping[str, Any] | None, default: HpaScalingRules) -> HpaScalingRules:
-    if said is None:
+def _rules(rules: Mapping[str, Any] | None, default: HpaScalingRules) -> HpaScalingRules:
+    if rules is None:
         return default
     policies = tuple(
-        ScalingPolicy(one["type"], one["value"], one["periodSeconds"]) for one in said.get("policies", ())
+        ScalingPolicy(one["type"], one["value"], one["periodSeconds"]) for one in rules.get("policies", ())
     )
-    tolerance = said.get("tolerance")
+    tolerance = rules.get("tolerance")
     return HpaScalingRules(
         policies or default.policies,
-        said.get("selectPolicy", default.select),
-        said.get("stabilizationWindowSeconds", default.stabilization_seconds),
+        rules.get("selectPolicy", default.select),
+        rules.get("stabilizationWindowSeconds", default.stabilization_seconds),
         None if tolerance is None else parse_cores(tolerance),
     )
 

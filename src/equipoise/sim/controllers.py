@@ -201,14 +201,14 @@ class Scheduler:
         self._kubelet = kubelet
         self._waiting: dict[str, PodState] = {}
         self._is_look_due = False
-        kubelet.freed = self.look_again
+        kubelet.freed = self.retry_soon
 
     def take(self, pod: PodState) -> None:
         """Accept a new pod."""
         self._waiting[pod.uid] = pod
-        self.look_again()
+        self.retry_soon()
 
-    def look_again(self) -> None:
+    def retry_soon(self) -> None:
         """Try the waiting pods once more, soon."""
         if self._waiting and not self._is_look_due:
             self._is_look_due = True
@@ -227,12 +227,12 @@ class Scheduler:
 
     def _choose(self, pod: PodState) -> NodeState | None:
         cpu_cores, memory_bytes = pod.template.cpu_request_cores, pod.template.memory_request_bytes
-        wanted = frozenset(pod.template.node_labels)
+        node_labels = frozenset(pod.template.node_labels)
         fitting = [
             node
             for node in self._state.nodes.values()
             if _fits(node, cpu_cores - _SLACK, memory_bytes - _SLACK)
-            and (not wanted or wanted.issubset(node.labels))
+            and (not node_labels or node_labels.issubset(node.labels))
         ]
         ref = pod.workload.ref
         return min(

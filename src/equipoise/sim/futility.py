@@ -12,8 +12,8 @@ from equipoise.sim.study import (
     Experiment,
     enforce,
     plan_now,
-    remembered,
     rotation_loop,
+    rotation_memory,
 )
 
 HOURS_MAX = 12.0
@@ -35,10 +35,12 @@ class FutilityRun:
     """Whether the algorithm would rotate still, if nothing held it."""
 
 
-def run_until_futile(scene: Unbalanced, question: Experiment, *, hours_max: float = HOURS_MAX) -> FutilityRun:
+def run_until_futile(
+    scene: Unbalanced, experiment: Experiment, *, hours_max: float = HOURS_MAX
+) -> FutilityRun:
     """Run the production loop on and on; the first `Futile` ends it."""
     world, ref = scene.world, scene.workload.ref
-    enforce(world, question.settings)
+    enforce(world, experiment.settings)
     loop = rotation_loop(world)
     began_at, ended_at, rotations = world.now, 0.0, 0
     hot_at, failed = world.now, None
@@ -47,12 +49,12 @@ def run_until_futile(scene: Unbalanced, question: Experiment, *, hours_max: floa
         (decision,) = loop.cycle(world.now).decisions
         if decision.reason.code is not Code.NO_HOT_PODS:
             hot_at = world.now
-        last = remembered(world, ref).last
+        last = rotation_memory(world, ref).last
         if last is not None and last.ended_at != ended_at:
             ended_at, rotations = last.ended_at, rotations + 1
         if decision.reason.code is Code.FUTILE:
-            failed = remembered(world, ref).failures
-    is_hot = plan_now(scene, question.settings) is not None
+            failed = rotation_memory(world, ref).failures
+    is_hot = plan_now(scene, experiment.settings) is not None
     hours = (world.now - began_at) / 3600
     return FutilityRun(rotations, failed, len(world.state.evictions), hours, is_hot)
 
@@ -78,24 +80,24 @@ class Futility:
 def futility(
     cause: str,
     worlds: int,
-    question: Experiment,
+    experiment: Experiment,
     *,
     hours_max: float = HOURS_MAX,
-    told: Callable[[int], object] = int,
+    on_progress: Callable[[int], object] = int,
 ) -> Futility:
     """Run the loop on in so many worlds in which something is hot at first."""
     runs: list[FutilityRun] = []
     for seed in range(worlds * DRAWS_PER_WORLD_MAX):
-        if plan_now(question.world(cause, seed), question.settings) is None:
+        if plan_now(experiment.world(cause, seed), experiment.settings) is None:
             continue
-        runs.append(run_until_futile(question.world(cause, seed), question, hours_max=hours_max))
-        told(len(runs))
+        runs.append(run_until_futile(experiment.world(cause, seed), experiment, hours_max=hours_max))
+        on_progress(len(runs))
         if len(runs) == worlds:
             break
-    return _summed(cause, runs, hours_max)
+    return _summary(cause, runs, hours_max)
 
 
-def _summed(cause: str, runs: Sequence[FutilityRun], hours_max: float) -> Futility:
+def _summary(cause: str, runs: Sequence[FutilityRun], hours_max: float) -> Futility:
     failed = [run.rotations_failed for run in runs if run.rotations_failed is not None]
     return Futility(
         cause=cause,

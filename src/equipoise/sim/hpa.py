@@ -80,7 +80,7 @@ class NoProposal(Exception):  # noqa: N818 - reads as a fact
 
 def recommend(
     spec: SimulatedHpaSpec,
-    seen: Sequence[Sequence[HpaPod]],
+    pods_by_metric: Sequence[Sequence[HpaPod]],
     *,
     current: int,
     memory: HpaMemory,
@@ -88,7 +88,7 @@ def recommend(
     controller: HpaController,
 ) -> HpaProposal:
     """Return how many replicas one sync of the controller sets; `seen` has the pods once for each metric."""
-    proposed = partial(highest, spec, seen, current, at, controller)
+    proposed = partial(highest, spec, pods_by_metric, current, at, controller)
     return advise(spec, proposed, current=current, memory=memory, at=at, controller=controller)
 
 
@@ -106,12 +106,12 @@ def advise(
     if current == 0 and spec.replicas_min != 0:
         return HpaProposal(0, memory)
     if not spec.replicas_min <= current <= spec.replicas_max:
-        wanted = min(max(current, spec.replicas_min), spec.replicas_max)
-        return HpaProposal(wanted, _scaled(memory, spec, at, current, wanted))
+        desired = min(max(current, spec.replicas_min), spec.replicas_max)
+        return HpaProposal(desired, _scaled(memory, spec, at, current, desired))
     proposed = proposed_by_metrics()
     if proposed is None:
         return HpaProposal(current, memory, is_known=False)
-    wanted, memory = limited(
+    desired, memory = limited(
         memory,
         spec.behavior,
         at=at,
@@ -120,7 +120,7 @@ def advise(
         bounds=(spec.replicas_min, spec.replicas_max),
         down_window_seconds=controller.down_window_seconds,
     )
-    return HpaProposal(wanted, _scaled(memory, spec, at, current, wanted))
+    return HpaProposal(desired, _scaled(memory, spec, at, current, desired))
 
 
 def _scaled(memory: HpaMemory, spec: SimulatedHpaSpec, at: float, before: int, after: int) -> HpaMemory:
@@ -131,14 +131,14 @@ def _scaled(memory: HpaMemory, spec: SimulatedHpaSpec, at: float, before: int, a
 
 def highest(
     spec: SimulatedHpaSpec,
-    seen: Sequence[Sequence[HpaPod]],
+    pods_by_metric: Sequence[Sequence[HpaPod]],
     current: int,
     at: float,
     controller: HpaController,
 ) -> int | None:
     """Take the highest proposal. While one metric fails, the others may scale up, but never down."""
     proposals = []
-    for metric, pods in zip(spec.metrics, seen, strict=True):
+    for metric, pods in zip(spec.metrics, pods_by_metric, strict=True):
         try:
             proposals.append(propose(metric, pods, current, at, controller, spec.behavior))
         except NoProposal:
@@ -182,9 +182,9 @@ def propose(
     corrected = ratio_of(usages)
     if within(corrected) or (ratio < 1 < corrected) or (ratio > 1 > corrected):
         return current
-    wanted = math.ceil(corrected * len(usages))
-    is_turned = (corrected < 1 and wanted > current) or (corrected > 1 and wanted < current)
-    return current if is_turned else wanted
+    desired = math.ceil(corrected * len(usages))
+    is_turned = (corrected < 1 and desired > current) or (corrected > 1 and desired < current)
+    return current if is_turned else desired
 
 
 def _grouped(

@@ -59,32 +59,32 @@ def run_alone(setting: FleetSettings, cores: Sequence[float], controller: HpaCon
     recent = deque([(0, now)])  # of the window those that no later one reaches: falling from the left
     served: list[int] = []
     sync = paid = scalings = 0
-    for seen in [math.nan, *cores][: len(cores)]:
+    for usage_cores in [math.nan, *cores][: len(cores)]:
         served.append(now)
         left = SYNCS
         while left:
-            passed = left
-            wanted = now
+            syncs_done = left
+            desired = now
             if now and not low <= now <= high:
-                wanted = min(max(now, low), high)
-            elif now and not math.isnan(seen):
-                proposed = _proposed_alone(setting, seen * 1000, now, controller.tolerance)
+                desired = min(max(now, low), high)
+            elif now and not math.isnan(usage_cores):
+                proposed = _proposed_alone(setting, usage_cores * 1000, now, controller.tolerance)
                 while recent and recent[-1][1] <= proposed:
                     recent.pop()
                 recent.append((sync, proposed))
                 while recent[0][0] <= sync - window:
                     recent.popleft()
                 first, stable = recent[0]
-                wanted = min(max(stable, low), high, max(2 * now, 4))
-                if wanted == now:
-                    passed = min(left, first + window - sync) if stable > proposed else left
-                    recent[-1] = (sync + passed - 1, proposed)
-            if wanted != now:
-                passed, scalings, now = 1, scalings + 1, wanted
+                desired = min(max(stable, low), high, max(2 * now, 4))
+                if desired == now:
+                    syncs_done = min(left, first + window - sync) if stable > proposed else left
+                    recent[-1] = (sync + syncs_done - 1, proposed)
+            if desired != now:
+                syncs_done, scalings, now = 1, scalings + 1, desired
                 most = max(most, now)
-            paid += now * passed
-            sync += passed
-            left -= passed
+            paid += now * syncs_done
+            sync += syncs_done
+            left -= syncs_done
     return SingleHpa(served, paid, scalings, most)
 
 
@@ -193,30 +193,30 @@ def _one_by_one(fleet: Fleet, cores: Floats, controller: HpaController) -> Fleet
 
 def _side_by_side(fleet: Fleet, cores: Floats, controller: HpaController) -> FleetRun:
     """Run a sync of all at a time. Whole numbers are kept as floats, which saves turning them into such."""
-    seen = np.ascontiguousarray(np.roll(cores, 1, axis=1).T, np.float64) * 1000
-    seen[:1] = np.nan
+    usage_cores = np.ascontiguousarray(np.roll(cores, 1, axis=1).T, np.float64) * 1000
+    usage_cores[:1] = np.nan
     request, low, high, target, now = (column.astype(np.float64) for column in fleet.columns)
     recent = np.zeros((window_syncs(controller), len(now)))
-    served = np.empty(seen.shape, np.intp)
+    served = np.empty(usage_cores.shape, np.intp)
     highest, scalings, replica_syncs = now, np.zeros_like(now), np.zeros_like(now)
-    for sync in range(len(seen) * SYNCS):
+    for sync in range(len(usage_cores) * SYNCS):
         minute, turn = divmod(sync, SYNCS)
         if turn == 0:
             served[minute] = now
-            is_known = ~np.isnan(seen[minute])
-            usage = np.where(is_known, seen[minute], 0)
+            is_known = ~np.isnan(usage_cores[minute])
+            usage = np.where(is_known, usage_cores[minute], 0)
         is_asked = is_known & (now >= low) & (now <= high)
         proposed = _proposed(usage, now, request, target, controller.tolerance) * is_asked
         # At first the replicas that were found count too, so that a start scales nothing down at once.
         recent[sync % len(recent)] = proposed if sync else np.maximum(proposed, now)
         limited = np.minimum(recent.max(axis=0), np.maximum(2 * now, 4))
-        wanted = np.where(is_asked, limited, now)
-        wanted = np.minimum(np.maximum(wanted, low), high)
-        wanted *= now > 0  # without replicas an HPA is switched off
-        scalings += wanted != now
-        replica_syncs += wanted
-        highest = np.maximum(highest, wanted)
-        now = wanted
+        desired = np.where(is_asked, limited, now)
+        desired = np.minimum(np.maximum(desired, low), high)
+        desired *= now > 0  # without replicas an HPA is switched off
+        scalings += desired != now
+        replica_syncs += desired
+        highest = np.maximum(highest, desired)
+        now = desired
     hours = replica_syncs / (SYNCS * MINUTES_PER_HOUR)
     return FleetRun(served.T, hours, scalings.astype(np.intp), highest.astype(np.intp))
 

@@ -133,8 +133,8 @@ class Invariants:
         self._evictions += len(fresh)
         for eviction in fresh:
             if eviction.was_healthy and eviction.healthy_left + eviction.lost_unseen < eviction.desired:
-                left, wanted = eviction.healthy_left, eviction.desired
-                yield f"evicting {eviction.pod} left {left} healthy pods; {eviction.budget} wants {wanted}"
+                left, desired = eviction.healthy_left, eviction.desired
+                yield f"evicting {eviction.pod} left {left} healthy pods; {eviction.budget} wants {desired}"
 
     def _no_write_was_lost(self) -> Iterator[str]:
         """Every write followed the version that was there."""

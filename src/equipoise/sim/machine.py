@@ -122,7 +122,7 @@ def _nanos(pod: PodState, at: float) -> int:
     return 0 if pod.counter is None else round(pod.counter.total(at) * NANO)
 
 
-class SimSurroundings:
+class SimNodeContext:
     """What the API server tells of one node, and what people ask of it."""
 
     def __init__(
@@ -135,7 +135,7 @@ class SimSurroundings:
 
     def pods(self) -> Sequence[NodePod]:
         """Return the pods of this node."""
-        return [_told(pod) for pod in self._node.pods.values()]
+        return [_node_pod(pod) for pod in self._node.pods.values()]
 
     def policy(self) -> QosPolicy:
         """Return all that is asked for, as one."""
@@ -164,7 +164,7 @@ class SimSurroundings:
         self._kubelet.freed()
 
 
-def _told(pod: PodState) -> NodePod:
+def _node_pod(pod: PodState) -> NodePod:
     view = pod_view(pod)
     return NodePod(
         namespace=view.namespace,

@@ -151,7 +151,7 @@ def _covers(fault: Fault, time: float) -> bool:
 
 
 STEP_SECONDS = 60.0
-KEPT_SECONDS = 8 * 86400.0
+RETENTION_SECONDS = 8 * 86400.0
 """A week is asked for, and a day more is kept."""
 
 Key = tuple[str, str, str]
@@ -253,7 +253,7 @@ class SimHistory:
             if counter is None or counter.started_at > now - STEP_SECONDS or counter.stopped_at is not None:
                 continue
             self._keep(pod, place, counter.mean_cores(now - STEP_SECONDS, now))
-        self._forget(place - round(KEPT_SECONDS / STEP_SECONDS))
+        self._forget(place - round(RETENTION_SECONDS / STEP_SECONDS))
 
     def _keep(self, pod: PodState, place: int, cores: float) -> None:
         for container, part in pod.template.parts:

@@ -113,12 +113,12 @@ def _add_unequal_nodes(world: World, rng: Random, pods: int, noise: float) -> No
 
 def _grow_up(world: World, workload: WorkloadState, first: int) -> None:
     """Scale up after a rollout of fewer pods: these get all connections."""
-    wanted = workload.replicas
+    replicas = workload.replicas
     world.scale(workload, first)
     _run_until_whole(world, workload)
     world.roll_out(workload, Template())
     _run_until_whole(world, workload)
-    world.scale(workload, wanted)
+    world.scale(workload, replicas)
 
 
 def _run_until_whole(world: World, workload: WorkloadState) -> None:

@@ -17,7 +17,7 @@ class Sharing(Protocol):
         """Take the random generator; called once, before anything else."""
         ...
 
-    def settle(self, members: Sequence[str], wanted: int) -> None:
+    def settle(self, members: Sequence[str], replicas: int) -> None:
         """Set the serving pods, in the order of their creation, and how many are wanted."""
         ...
 
@@ -39,9 +39,9 @@ class Even:
     def begin(self, rng: Random) -> None:
         """Take the random generator, which is not needed."""
 
-    def settle(self, members: Sequence[str], wanted: int) -> None:
+    def settle(self, members: Sequence[str], replicas: int) -> None:
         """Set the serving pods."""
-        del wanted
+        del replicas
         self._shares = {member: 1 / len(members) for member in members}
 
     def drift(self, seconds: float) -> bool:
@@ -85,12 +85,12 @@ class Partitions:
         """Take the random generator."""
         self._rng = rng
 
-    def settle(self, members: Sequence[str], wanted: int) -> None:
+    def settle(self, members: Sequence[str], replicas: int) -> None:
         """Set the serving pods and reassign the partitions."""
         self._members = members
         if not members:
             self._owners = [""] * len(self._owners)
-        elif self._is_stale and len(members) >= wanted:
+        elif self._is_stale and len(members) >= replicas:
             self._is_stale = False
             self._owners = [self._rng.choice(members) for _ in self._owners]
         else:
@@ -163,13 +163,13 @@ class Leases:
         counts[0] += total - sum(counts)
         self._held, self._takes = dict(zip(members, counts, strict=True)), {}
 
-    def settle(self, members: Sequence[str], wanted: int) -> None:
+    def settle(self, members: Sequence[str], replicas: int) -> None:
         """Set the serving pods; leases of those that left go to the one that holds fewest."""
-        del wanted
-        known = {} if self._is_even else self._held
-        if known:
-            self._takes |= {member: self._taken_max for member in members if member not in known}
-        self._held = {member: known.get(member, 0) for member in members}
+        del replicas
+        before = {} if self._is_even else self._held
+        if before:
+            self._takes |= {member: self._taken_max for member in members if member not in before}
+        self._held = {member: before.get(member, 0) for member in members}
         self._takes = {member: left for member, left in self._takes.items() if member in self._held}
         for _ in range(sum(self.UNEVEN) - sum(self._held.values()) if members else 0):
             self._held[min(self._held, key=lambda member: self._held[member])] += 1
@@ -206,13 +206,13 @@ class StickyConnections:
         """Take the random generator."""
         self._rng = rng
 
-    def settle(self, members: Sequence[str], wanted: int) -> None:
+    def settle(self, members: Sequence[str], replicas: int) -> None:
         """Set the serving pods; connections of those that left go to the others."""
-        del wanted
-        kept = {member: self._held.get(member, 0) for member in members}
-        self._held = kept
+        del replicas
+        held = {member: self._held.get(member, 0) for member in members}
+        self._held = held
         if members:
-            self._connect(self._count - sum(kept.values()))
+            self._connect(self._count - sum(held.values()))
 
     def _connect(self, count: int) -> None:
         members = list(self._held)

@@ -76,14 +76,14 @@ class SimSizes:
         if version and version != str(found.version):
             return ResizeAnswer(ResizeResult.OUTDATED, f"pod {pod} has been modified")
         try:
-            wanted = _changed(found.containers, values)
+            resized = _changed(found.containers, values)
         except ValueError as error:
             return ResizeAnswer(ResizeResult.REFUSED, str(error))
-        template = replace(found.template, containers=wanted)
+        template = replace(found.template, containers=resized)
         if template.qos_class != found.template.qos_class:
             return ResizeAnswer(ResizeResult.REFUSED, "Pod QOS Class may not change as a result of resizing")
         if not is_dry_run:
-            self._ask_node(found, wanted)
+            self._ask_node(found, resized)
             self._note(manager, "Pod", pod.name)
         return ResizeAnswer(ResizeResult.ACCEPTED)
 
@@ -107,12 +107,12 @@ class SimSizes:
         if version and version != str(found.version):
             return ResizeAnswer(ResizeResult.OUTDATED, f"{ref} has been modified")
         try:
-            wanted = _changed(found.template.containers, values)
+            resized = _changed(found.template.containers, values)
         except ValueError as error:
             return ResizeAnswer(ResizeResult.REFUSED, str(error))
         if not is_dry_run:
-            if wanted != found.template.containers:
-                self._roll_out(found, replace(found.template, containers=wanted))
+            if resized != found.template.containers:
+                self._roll_out(found, replace(found.template, containers=resized))
             self._note(manager, ref.kind, ref.name)
         return ResizeAnswer(ResizeResult.ACCEPTED)
 
@@ -129,10 +129,10 @@ class SimSizes:
         else:
             self._setters[kind, name] = manager
 
-    def _ask_node(self, pod: PodState, wanted: tuple[Container, ...]) -> None:
+    def _ask_node(self, pod: PodState, resized: tuple[Container, ...]) -> None:
         """Resize on the node, or report why not: never (Infeasible), or not now (Deferred)."""
-        node, template = pod.node, replace(pod.template, containers=wanted)
-        pod.desired, pod.resize = wanted, None
+        node, template = pod.node, replace(pod.template, containers=resized)
+        pod.desired, pod.resize = resized, None
         more = (
             template.cpu_request_cores - pod.template.cpu_request_cores,
             template.memory_request_bytes - pod.template.memory_request_bytes,
@@ -150,12 +150,12 @@ class SimSizes:
                 state = "Infeasible" if is_never else "Deferred"
                 pod.resize = Resize(state, "Node didn't have enough capacity")
                 if not is_never:
-                    self._state.timeline.after(RETRY_SECONDS, lambda: self._retry(pod, wanted))
+                    self._state.timeline.after(RETRY_SECONDS, lambda: self._retry(pod, resized))
                 self._state.pod_changed(pod)
                 return
             node.cpu_taken_cores += more[0]
             node.memory_taken_bytes += more[1]
-        restarts = _restarts(pod.template.containers, wanted)
+        restarts = _restarts(pod.template.containers, resized)
         if template.cpu_limit_cores != pod.template.cpu_limit_cores:
             pod.quotas.clear()  # the kubelet writes the new limit
         pod.template, pod.desired, pod.limit_cores = template, None, template.cpu_limit_cores
@@ -164,9 +164,9 @@ class SimSizes:
         if restarts:
             self._crash(pod)
 
-    def _retry(self, pod: PodState, wanted: tuple[Container, ...]) -> None:
-        if pod.desired == wanted and pod.uid in pod.workload.pods and pod.deletion_at is None:
-            self._ask_node(pod, wanted)
+    def _retry(self, pod: PodState, resized: tuple[Container, ...]) -> None:
+        if pod.desired == resized and pod.uid in pod.workload.pods and pod.deletion_at is None:
+            self._ask_node(pod, resized)
 
     def _check_available(self) -> None:
         if self._state.faults.now(FaultKind.API_UNAVAILABLE):
@@ -186,8 +186,8 @@ def _changed(containers: tuple[Container, ...], values: Values) -> tuple[Contain
             for resource, text in part.items()
         }
         changed.append(msgspec.structs.replace(container, **fields))
-    if too_much := above_limit(changed):
-        raise ValueError(f"spec.containers: {too_much}")
+    if violation := above_limit(changed):
+        raise ValueError(f"spec.containers: {violation}")
     return tuple(changed)
 
 

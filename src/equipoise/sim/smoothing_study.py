@@ -35,7 +35,7 @@ class ClusterShape:
     hours: float = 2.0
 
     @property
-    def looks(self) -> int:
+    def observation_count(self) -> int:
         """How often the cluster is looked at."""
         return max(1, round(self.hours * 3600 / self.interval_seconds))
 
@@ -134,8 +134,8 @@ def generate(name: str, cluster: ClusterShape, seed: int) -> SizeHistory:
     begun = replace(cluster, nodes=cluster.nodes + rng.randint(-spread, spread))
     walk = WALKS[name](begun, rng)
     step = round(cluster.interval_seconds * 1000)
-    sizes = [cluster.sized(nodes) for nodes in islice(walk, cluster.looks)]
-    return SizeHistory([number * step for number in range(cluster.looks)], list(sizes))
+    sizes = [cluster.sized(nodes) for nodes in islice(walk, cluster.observation_count)]
+    return SizeHistory([number * step for number in range(cluster.observation_count)], list(sizes))
 
 
 NONE, AS_WRITTEN = "none", "as written"
@@ -151,7 +151,7 @@ class SmoothingStrategy(NamedTuple):
 
     name: str
     settings: str
-    asked: CompiledPolicy
+    compiled: CompiledPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,79 +207,79 @@ def strategies(policy: ScalingPolicySpec, start: Inputs) -> list[SmoothingStrate
         ),
         "percentile": ({"percentile": share}, f"{shares} of {print_seconds(share['windowSeconds'])}"),
     }
-    found = [SmoothingStrategy(NONE, "every target at once", _asked(bare))]
+    found = [SmoothingStrategy(NONE, "every target at once", _compiled(bare))]
     found.append(_segmented(policy, bare, start))
     found.append(_quantized(policy, bare, start))
     found += [
-        SmoothingStrategy(name, settings, _asked(bare | {"smoothing": smoothing}))
+        SmoothingStrategy(name, settings, _compiled(bare | {"smoothing": smoothing}))
         for name, (smoothing, settings) in smoothings.items()
     ]
     if read_spec(bare, "strategy") != policy:
         found.append(
-            SmoothingStrategy(AS_WRITTEN, "the policy itself", _remembering(CompiledPolicy.of(policy)))
+            SmoothingStrategy(AS_WRITTEN, "the policy itself", _with_cache(CompiledPolicy.of(policy)))
         )
     return found
 
 
 def run(strategy: SmoothingStrategy, history: SizeHistory) -> StrategyRun:
     """Follow a history; what the policy asks for at its beginning is in force then."""
-    asked = strategy.asked
-    in_force = {slot.key: asked.target(slot, history.inputs[0]) for slot in asked.slots}
+    compiled = strategy.compiled
+    in_force = {slot.key: compiled.target(slot, history.inputs[0]) for slot in compiled.slots}
     memory, applied, changed = ProportionalMemory(), [], []
     for number, (at, inputs) in enumerate(zip(history.times, history.inputs, strict=True)):
-        taken = assess(asked, at, inputs, in_force, memory)
-        if taken.code is Code.SET:
+        assessment = assess(compiled, at, inputs, in_force, memory)
+        if assessment.code is Code.SET:
             changed.append(number)
-        in_force, memory = taken.applied, taken.memory
+        in_force, memory = assessment.applied, assessment.memory
         applied.append(in_force)
     return StrategyRun(applied, changed)
 
 
 def modelled(policy: ScalingPolicySpec, history: SizeHistory) -> list[dict[str, int]]:
     """Return what the bare function says, look by look: no rounding, no levels, no smoothing."""
-    asked = _asked(_bare(policy))
-    return [{slot.key: asked.target(slot, inputs) for slot in asked.slots} for inputs in history.inputs]
+    compiled = _compiled(_bare(policy))
+    return [{slot.key: compiled.target(slot, inputs) for slot in compiled.slots} for inputs in history.inputs]
 
 
-def judge(course: StrategyRun, model: list[dict[str, int]]) -> StrategyOutcome:
+def judge(strategy_run: StrategyRun, model: list[dict[str, int]]) -> StrategyOutcome:
     """Compare what was in force with the model: too much, and too little."""
     over, below, worst, pairs = 0.0, 0, 0.0, 0
-    for applied, wanted in zip(course.applied, model, strict=True):
+    for applied, model_values in zip(strategy_run.applied, model, strict=True):
         is_below = False
-        for key, value in wanted.items():
+        for key, value in model_values.items():
             share = applied[key] / value - 1 if value else 0.0
             over, pairs = over + max(share, 0.0), pairs + 1
             is_below, worst = is_below or share < 0, max(worst, -share)
         below += is_below
-    return StrategyOutcome(len(course.changed), over / max(pairs, 1), below / max(len(model), 1), worst)
+    return StrategyOutcome(len(strategy_run.changed), over / max(pairs, 1), below / max(len(model), 1), worst)
 
 
 def study(
     policy: ScalingPolicySpec,
     start: Inputs,
     histories: Iterable[SizeHistory],
-    told: Callable[[int], object] | None = None,
+    on_progress: Callable[[int], object] | None = None,
 ) -> list[StrategySummary]:
     """Run every strategy through every history, and give the means."""
-    ways = strategies(policy, start)
+    compared = strategies(policy, start)
     outcomes: dict[str, list[StrategyOutcome]] = {}
     hours = 0.0
     for done, history in enumerate(histories, 1):
         model = modelled(policy, history)
         hours += history.hours
-        for way in ways:
-            outcomes.setdefault(way.name, []).append(judge(run(way, history), model))
-        if told is not None:
-            told(done)
-    return [_summary(way, outcomes[way.name], hours) for way in ways]
+        for strategy in compared:
+            outcomes.setdefault(strategy.name, []).append(judge(run(strategy, history), model))
+        if on_progress is not None:
+            on_progress(done)
+    return [_summary(strategy, outcomes[strategy.name], hours) for strategy in compared]
 
 
-def _summary(way: SmoothingStrategy, outcomes: list[StrategyOutcome], hours: float) -> StrategySummary:
+def _summary(strategy: SmoothingStrategy, outcomes: list[StrategyOutcome], hours: float) -> StrategySummary:
     count = len(outcomes)
     changes = sum(outcome.changes for outcome in outcomes)
     return StrategySummary(
-        name=way.name,
-        settings=way.settings,
+        name=strategy.name,
+        settings=strategy.settings,
         changes=changes / count,
         changes_per_hour=changes / hours if hours else 0.0,
         over_provision_mean=math.fsum(outcome.over_provision_mean for outcome in outcomes) / count,
@@ -304,21 +304,21 @@ def _bare(policy: ScalingPolicySpec) -> Document:
     return document
 
 
-def _asked(document: Document) -> CompiledPolicy:
-    return _remembering(CompiledPolicy.of(read_spec(document, "strategy")))
+def _compiled(document: Document) -> CompiledPolicy:
+    return _with_cache(CompiledPolicy.of(read_spec(document, "strategy")))
 
 
-def _remembering(asked: CompiledPolicy) -> CompiledPolicy:
+def _with_cache(compiled: CompiledPolicy) -> CompiledPolicy:
     """Ask the functions once for each size: a history has few of them, and many looks."""
-    known: dict[tuple[str, tuple[int, ...]], int] = {}
+    cache: dict[tuple[str, tuple[int, ...]], int] = {}
 
-    def remembered(slot: Slot, inputs: Inputs) -> int:
+    def cached_target(slot: Slot, inputs: Inputs) -> int:
         key = slot.key, tuple(inputs.values())
-        if key not in known:
-            known[key] = target(slot, inputs)
-        return known[key]
+        if key not in cache:
+            cache[key] = target(slot, inputs)
+        return cache[key]
 
-    return asked._replace(target=remembered)
+    return compiled._replace(target=cached_target)
 
 
 def _tenth(nanos: int) -> str:
@@ -332,15 +332,15 @@ def _segmented(policy: ScalingPolicySpec, bare: Document, start: Inputs) -> Smoo
     has_own = any(part.function.segments for part in _rules(policy))
     for written, container in zip(own["containers"], document["containers"], strict=True):
         for section in ("requests", "limits"):
-            for given, rule in zip(
+            for written_rule, rule in zip(
                 written["resources"][section], container["resources"][section], strict=True
             ):
                 every = _twentieth(start.get(rule["function"].get("input", ""), 0))
                 default = [{"at": 0, "every": every}] if every else []
-                rule["function"]["segments"] = given["function"]["segments"] if has_own else default
+                rule["function"]["segments"] = written_rule["function"]["segments"] if has_own else default
     inputs = ", ".join(f"{_twentieth(start[name])} {name}" for name in sorted(policy.inputs))
     return SmoothingStrategy(
-        "segments", "the policy's" if has_own else f"every {inputs}", _asked(bare | document)
+        "segments", "the policy's" if has_own else f"every {inputs}", _compiled(bare | document)
     )
 
 
@@ -350,18 +350,18 @@ def _quantized(policy: ScalingPolicySpec, bare: Document, start: Inputs) -> Smoo
     if any(container["quantization"] for container in own):
         for written, container in zip(own, document["containers"], strict=True):
             container["quantization"] = written["quantization"]
-        return SmoothingStrategy("quantization", "the policy's", _asked(bare | document))
-    asked = CompiledPolicy.of(read_spec(bare, "strategy"))
+        return SmoothingStrategy("quantization", "the policy's", _compiled(bare | document))
+    compiled = CompiledPolicy.of(read_spec(bare, "strategy"))
     for container in document["containers"]:
         levels: Mapping[str, str] = {
             slot.resource.value: _level(slot, start)
-            for slot in asked.slots
+            for slot in compiled.slots
             if slot.container == container["name"]
         }
         container["quantization"] = [{"resource": name, "base": base} for name, base in levels.items()]
         settings += [f"{base} of {name}" for name, base in levels.items()]
     return SmoothingStrategy(
-        "quantization", f"every {', '.join(dict.fromkeys(settings))}", _asked(bare | document)
+        "quantization", f"every {', '.join(dict.fromkeys(settings))}", _compiled(bare | document)
     )
 
 
@@ -379,7 +379,7 @@ def _twentieth(nanos: int) -> str:
 
 def _level(slot: Slot, start: Inputs) -> str:
     """Return a readable distance of levels near a tenth of the first value: 1, 2 or 5 of something."""
-    wanted = max(1, target(slot, start) * 2 // PARTS)
-    power = 10 ** (len(str(wanted)) - 1)
-    readable = max(size * power for size in (1, 2, 5) if size * power <= wanted)
+    model_values = max(1, target(slot, start) * 2 // PARTS)
+    power = 10 ** (len(str(model_values)) - 1)
+    readable = max(size * power for size in (1, 2, 5) if size * power <= model_values)
     return slot.text(readable)

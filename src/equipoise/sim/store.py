@@ -125,11 +125,11 @@ class SimPolicies:
         """Replace a status, unless the policy has changed since it was read or has gone."""
         self._check_available()
         key = (policy.ref.namespace, policy.ref.name)
-        there = self._objects.get(key)
-        if there is None or there.version != policy.version:
+        current = self._objects.get(key)
+        if current is None or current.version != policy.version:
             raise StoreConflict(f"{policy.ref.name} is not at version {policy.version}")
         written = str(self._state.next_version())
-        self._objects[key] = replace(there, version=written, status=copy.deepcopy(status))
+        self._objects[key] = replace(current, version=written, status=copy.deepcopy(status))
         self.writes += 1
 
     def _check_available(self) -> None:
@@ -223,17 +223,17 @@ class SimAnalyses:
 
     def set_adoption(self, recommendation: PolicyObject, adoption: str) -> PolicyObject:
         """Change what becomes of advice."""
-        there = self._there(recommendation)
+        current = self._current(recommendation)
         self.writes += 1
-        spec = {**there.spec, "adoptionType": adoption}
-        return self._put(replace(there, generation=there.generation + 1, spec=spec))
+        spec = {**current.spec, "adoptionType": adoption}
+        return self._put(replace(current, generation=current.generation + 1, spec=spec))
 
     def write_status(self, about: PolicyObject, status: Mapping[str, Any]) -> None:
         """Replace a status, unless the object has changed since it was read or has gone."""
-        there = self._there(about)
+        current = self._current(about)
         self.writes += 1
-        kept = {key: value for key, value in status.items() if key not in self.unknown_fields}
-        self._put(replace(there, status=copy.deepcopy(kept)))
+        accepted = {key: value for key, value in status.items() if key not in self.unknown_fields}
+        self._put(replace(current, status=copy.deepcopy(accepted)))
 
     def delete(self, recommendation: PolicyObject) -> None:
         """Remove exactly this one."""
@@ -245,12 +245,12 @@ class SimAnalyses:
         self._check_available()
         return [one for one in self._objects.values() if one.ref.kind == kind]
 
-    def _there(self, known: PolicyObject) -> PolicyObject:
+    def _current(self, expected: PolicyObject) -> PolicyObject:
         self._check_available()
-        there = self._objects.get(known.ref.uid)
-        if there is None or there.version != known.version:
-            raise StoreConflict(f"{known.ref.name} is not at version {known.version}")
-        return there
+        current = self._objects.get(expected.ref.uid)
+        if current is None or current.version != expected.version:
+            raise StoreConflict(f"{expected.ref.name} is not at version {expected.version}")
+        return current
 
     def _add(
         self, kind: str, namespace: str, name: str, spec: Mapping[str, Any], labels: Mapping[str, str]

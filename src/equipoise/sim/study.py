@@ -122,7 +122,7 @@ def rotation_loop(world: World) -> RotationLoop:
     return RotationLoop(ports(world), world.policies, interval_seconds=CYCLE_SECONDS)
 
 
-def remembered(world: World, workload: WorkloadRef) -> RotationMemory:
+def rotation_memory(world: World, workload: WorkloadRef) -> RotationMemory:
     """Read what rotation remembers of a workload, where a new leader would find it."""
     ledger = Ledger.from_data(world.store.read(workload).data)
     return RotationMemory.from_data(ledger.memory.get(BALANCER, {}))
@@ -181,7 +181,7 @@ def close_the_loop(scene: Unbalanced, plan: PlanStrategy, settings: Mapping[str,
     ends_at = world.now + CLOSED_LOOP_MAX_SECONDS
     while world.now < ends_at:
         loop.cycle(world.now)
-        if remembered(world, ref).last is not None:
+        if rotation_memory(world, ref).last is not None:
             break
         world.advance(CYCLE_SECONDS)
     return len(world.state.evictions)
@@ -253,28 +253,28 @@ class Trial:
         return self.peak_cores / self.before_cores
 
 
-def trials(cause: str, seed: int, question: Experiment) -> list[Trial]:
+def trials(cause: str, seed: int, experiment: Experiment) -> list[Trial]:
     """Rotate in every way in the world of one seed; nothing when no pod is hot there.
 
     The last one is left alone for as long as the closed loop took: what falls there fell by itself.
     """
-    plan = plan_now(question.world(cause, seed), question.settings)
+    plan = plan_now(experiment.world(cause, seed), experiment.settings)
     if plan is None:
         return []
-    found = [_trial(cause, seed, question, name, plan) for name in STRATEGIES]
+    found = [_trial(cause, seed, experiment, name, plan) for name in STRATEGIES]
     took_seconds = found[list(STRATEGIES).index(CLOSED_LOOP)].took_seconds
-    return [*found, _trial(cause, seed, question, LEFT_ALONE, plan, took_seconds)]
+    return [*found, _trial(cause, seed, experiment, LEFT_ALONE, plan, took_seconds)]
 
 
 def _trial(
-    cause: str, seed: int, question: Experiment, name: str, plan: PlanStrategy, waits_seconds: float = 0.0
+    cause: str, seed: int, experiment: Experiment, name: str, plan: PlanStrategy, waits_seconds: float = 0.0
 ) -> Trial:
-    scene, window_seconds = question.world(cause, seed), question.policy.metrics_window_seconds
+    scene, window_seconds = experiment.world(cause, seed), experiment.policy.metrics_window_seconds
     world, workload = scene.world, scene.workload
     began_at, replicas = world.now, workload.replicas
     before = hottest_cores(world, workload, window_seconds)
     watch = WorkloadWatch(world, workload)
-    evicted = STRATEGIES[name](scene, plan, question.settings) if name in STRATEGIES else 0
+    evicted = STRATEGIES[name](scene, plan, experiment.settings) if name in STRATEGIES else 0
     world.advance(waits_seconds)
     run_until_measured(world, workload, window_seconds)
     return Trial(
@@ -354,17 +354,17 @@ class CauseStudied:
 
 
 def study(
-    cause: str, worlds: int, question: Experiment, *, told: Callable[[int], object] = int
+    cause: str, worlds: int, experiment: Experiment, *, on_progress: Callable[[int], object] = int
 ) -> CauseStudied:
     """Draw worlds until something was hot in so many of them, and rotate in each; `told` hears how many."""
     fired: list[list[Trial]] = []
     drawn = 0
     while len(fired) < worlds and drawn < worlds * DRAWS_PER_WORLD_MAX:
-        found = trials(cause, drawn, question)
+        found = trials(cause, drawn, experiment)
         drawn += 1
         if found:
             fired.append(found)
-            told(len(fired))
+            on_progress(len(fired))
     done = [trial for found in fired for trial in found]
     summaries = [summary(name, done) for name in (*STRATEGIES, LEFT_ALONE)]
     return CauseStudied(cause, len(fired), drawn, summaries)

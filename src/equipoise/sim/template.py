@@ -75,17 +75,19 @@ class Template:
     def qos_class(self) -> str:
         """The class that Kubernetes would give these containers."""
         pairs = [
-            (asked, limit)
+            (request, limit)
             for container in self.containers
-            for asked, limit in (
+            for request, limit in (
                 (container.cpu_request_cores, container.cpu_limit_cores),
                 (container.memory_request_bytes, container.memory_limit_bytes),
             )
         ]
-        if not any(asked or limit for asked, limit in pairs):
+        if not any(request or limit for request, limit in pairs):
             return "BestEffort"
         return (
-            "Guaranteed" if all(limit and asked in {None, limit} for asked, limit in pairs) else "Burstable"
+            "Guaranteed"
+            if all(limit and request in {None, limit} for request, limit in pairs)
+            else "Burstable"
         )
 
     def part(self, container: str) -> float:

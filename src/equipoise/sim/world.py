@@ -128,7 +128,7 @@ class World:
         node = NodeState(name, uid, cpu_cores, memory_bytes, pods_max, cpu_factor, labels)
         node.version = self.state.next_version()
         self.state.nodes[name] = node
-        self._scheduler.look_again()
+        self._scheduler.retry_soon()
         return node
 
     def add_workload(

@@ -19,7 +19,7 @@ from equipoise.qos.loop import QosLoop
 from equipoise.qos.policy import policy_json
 from equipoise.runtime.agent.node_api import read_objects
 from equipoise.sim.load import Constant
-from equipoise.sim.machine import SimDisk, SimMachine, SimSurroundings, is_free
+from equipoise.sim.machine import SimDisk, SimMachine, SimNodeContext, is_free
 from equipoise.sim.state import WorkloadState
 from equipoise.sim.template import Delay, Template
 
@@ -102,7 +102,7 @@ class QosScene:
         self._policy = policy
         self._asked = policy_json(policy)
         self._machine, self._disk = SimMachine(world.state, self._node), SimDisk()
-        around = SimSurroundings(world.state, self._node, world.kubelet, lambda: self._policy)
+        around = SimNodeContext(world.state, self._node, world.kubelet, lambda: self._policy)
         self._loop = QosLoop(
             node_name=NODE,
             node=self._machine,
