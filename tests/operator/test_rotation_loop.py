@@ -41,4 +41,4 @@ def test_a_heavy_batch_goes_in_parts_and_comes_back_in_order(
     found = [one for part, decide in loop.batches(batch) for one in decide(part)]
     assert found == list(range(workloads))
     assert len(sent) == parts
-    assert all(len(part) * PODS < wired.PART_PODS + PODS for part in sent)
+    assert all(len(part) * PODS < wired.BATCH_PODS + PODS for part in sent)

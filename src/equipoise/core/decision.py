@@ -144,8 +144,8 @@ class RecoverPod(TierPodAction, frozen=True, tag_field="kind", tag="RecoverPod",
     """Put back a pod that nobody holds; only ever seen as an outcome, since a script decides it."""
 
 
-Attendance = RegisterPod | UnregisterPod | SuspendPod | ResumePod
-"""What follows from which pods there are."""
+RegistrationAction = RegisterPod | UnregisterPod | SuspendPod | ResumePod
+"""The actions that keep the tiers in step with Kubernetes' pods."""
 Action = (
     EvictPod
     | MovePod

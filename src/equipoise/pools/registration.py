@@ -19,11 +19,11 @@ import msgspec
 
 from equipoise.core.decision import (
     Action,
-    Attendance,
     Decided,
     Decision,
     Held,
     RegisterPod,
+    RegistrationAction,
     ResumePod,
     SuspendPod,
     UnregisterPod,
@@ -153,7 +153,7 @@ def reconcile(
     is_plausible = len(unproven) <= lost_max and len(missing) < len(lists.registered)
     is_mostly_ready = len(unready) <= lost_max
     overdue = [pod for pod in unproven if at - missing[pod.name] >= rule.missing_seconds]
-    actions: list[Attendance] = [UnregisterPod(pod.name, pod.uid) for pod in proven]
+    actions: list[RegistrationAction] = [UnregisterPod(pod.name, pod.uid) for pod in proven]
     actions += [UnregisterPod(pod.name, pod.uid) for pod in overdue if is_plausible]
     suspended = [pod for pod in lists.registered if _is(listed, pod, ListedState.LEAVING)]
     suspended += unready if is_mostly_ready else []
@@ -213,13 +213,13 @@ def _is(listed: Mapping[str, ListedPod], pod: RegisteredPod, state: ListedState)
     return found is not None and found.state is state
 
 
-def _resumed(lists: PodLists, listed: Mapping[str, ListedPod]) -> Iterator[Attendance]:
+def _resumed(lists: PodLists, listed: Mapping[str, ListedPod]) -> Iterator[RegistrationAction]:
     for pod in lists.registered:
         if pod.is_suspended and _is(listed, pod, ListedState.READY) and pod.uid in {"", listed[pod.name].uid}:
             yield ResumePod(pod.name, pod.uid)
 
 
-def _registered(lists: PodLists) -> Iterator[Attendance]:
+def _registered(lists: PodLists) -> Iterator[RegistrationAction]:
     """Yield ready pods that are new, or whose UID is not the one that the tiers have."""
     uids = {pod.name: pod.uid for pod in lists.registered}
     for pod in lists.listed:
@@ -245,7 +245,9 @@ def _unready(unready: int, lists: PodLists) -> str:
     return f"{of}, more than may be lost at once: all of them go on."
 
 
-def _reason(actions: Sequence[Attendance], held: Sequence[Held], counts: RegistrationCounts) -> Reason:
+def _reason(
+    actions: Sequence[RegistrationAction], held: Sequence[Held], counts: RegistrationCounts
+) -> Reason:
     if actions:
         return Reason.of(Code.RECONCILE, _list(actions), counts)
     if held:
@@ -259,7 +261,7 @@ def _reason(actions: Sequence[Attendance], held: Sequence[Held], counts: Registr
 VERBS = {RegisterPod: "register", UnregisterPod: "forget", SuspendPod: "suspend", ResumePod: "resume"}
 
 
-def _list(actions: Sequence[Attendance]) -> str:
+def _list(actions: Sequence[RegistrationAction]) -> str:
     """Return a sentence with the pods by verb, of which it names the first `NAMED_MAX`."""
     groups: dict[str, list[str]] = {}
     for action in actions:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from equipoise.core.errors import WorldFailed
 
 if TYPE_CHECKING:
-    from equipoise.core.decision import Attendance, MovePod
+    from equipoise.core.decision import MovePod, RegistrationAction
     from equipoise.core.pools import PoolAnswer, PoolsSnapshot
 
 
@@ -26,7 +26,7 @@ class PoolsUpkeep(Protocol):
         """
         ...
 
-    def reconcile(self, actions: Sequence[Attendance], epoch: int | None) -> Sequence[PoolAnswer]:
+    def reconcile(self, actions: Sequence[RegistrationAction], epoch: int | None) -> Sequence[PoolAnswer]:
         """Register, unregister, suspend and resume pods in this order; return one answer for each."""
         ...
 

@@ -42,11 +42,11 @@ Pair = tuple[WorkloadRef, int]
 """A workload, and the index of its batch."""
 
 
-class Lost(WorldFailed):
+class LeadershipLost(WorldFailed):
     """Another replica leads, or this one is stopping: nothing more is decided or written."""
 
 
-PASSING = (WorkerBusy, Lost)
+RUN_ERRORS = (WorkerBusy, LeadershipLost)
 """Errors that end the whole run; no workload caused them."""
 
 
@@ -290,7 +290,10 @@ class _AdviceRun:
         for some in reader.batches():
             pairs = [(ref, number) for ref in some for number, own in enumerate(selected) if ref in own]
             found = self.isolation.each(
-                pairs, partial(self._examined, reader, peaks, missing), lambda pair: pair[0].subject, PASSING
+                pairs,
+                partial(self._examined, reader, peaks, missing),
+                lambda pair: pair[0].subject,
+                RUN_ERRORS,
             )
             for (ref, number), one in zip(pairs, found, strict=True):
                 failed = one if isinstance(one, FailedTurn) else self.ownership.failed.get(ref.namespace)

@@ -10,7 +10,7 @@ from equipoise.recommendation.advisor import DataSources
 from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION
 from equipoise.recommendation.decide import decide
 from equipoise.recommendation.loop import RecommendationLoop
-from equipoise.recommendation.record import FOR, Batch, Examined, examine_all, redecide
+from equipoise.recommendation.record import SUBJECT_SEPARATOR, Batch, Examined, examine_all, redecide
 
 HEAVY_WORKLOADS = 16
 """Workloads from which a batch is decided in the worker: in this process it would delay the Lease."""
@@ -76,7 +76,7 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
 def _series(decision: Decision, value: float | None) -> Iterable[tuple[Labels, float]]:
     if value is None:
         return ()
-    subject, _, analytics = decision.subject.partition(FOR)
+    subject, _, analytics = decision.subject.partition(SUBJECT_SEPARATOR)
     namespace, _, workload = subject.partition("/")
     return (((namespace, workload, analytics), value),)
 

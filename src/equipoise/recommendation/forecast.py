@@ -17,7 +17,7 @@ from equipoise.stats.samples import Samples
 WEEK_SECONDS = 7 * DAY_SECONDS
 WEEKDAYS_KNOWN_FROM = WEEK + WEEKDAYS_MIN
 """Days of history from which the model `last week` competes, the only one that tells weekdays apart."""
-FAR = 2.0
+FAR_FACTOR = 2.0
 """Factor from which a day's usage is far from its forecast."""
 VALUES_MAX = 2_500_000
 """Largest number of values in a forecast: four weeks of seconds."""
@@ -115,7 +115,7 @@ def _level_notes(series: WorkloadSeries, predicted: Forecast) -> list[str]:
     if not predicted.is_predictable[0] or not is_known.any():
         return []
     was, will_be = float(last[is_known].mean()), float(ahead[is_known].mean())
-    if will_be / FAR <= was <= will_be * FAR:
+    if will_be / FAR_FACTOR <= was <= will_be * FAR_FACTOR:
         return []
     both = f"The last day used {was:.4g} cores on average, and the next is forecast to use {will_be:.4g}"
     return [f"{both}: if that day was the first of many, the forecast will follow within days."]

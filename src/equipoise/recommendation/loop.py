@@ -30,7 +30,7 @@ from equipoise.ports import (
     PolicyObject,
 )
 from equipoise.ports.state import Analyses
-from equipoise.recommendation.advisor import AdviceBatch, Advised, DataSources, Lost, advise_all
+from equipoise.recommendation.advisor import AdviceBatch, Advised, DataSources, LeadershipLost, advise_all
 from equipoise.recommendation.publish import Publisher, request_of
 from equipoise.recommendation.record import BALANCER
 from equipoise.recommendation.selection import (
@@ -220,7 +220,7 @@ class RecommendationLoop:
                 lambda selected: str(selected.analytics.ref),
                 (WorldFailed,),
             )
-        except Lost:
+        except LeadershipLost:
             return CycleReport((), ())
         except WorldFailed as error:
             return self._without_history([selected.analytics for selected, _ in due], error, at, warnings)
@@ -314,7 +314,7 @@ class RecommendationLoop:
         def on_bytes(_: int) -> None:
             self.heartbeat()
             if self.leadership.epoch() != epoch:
-                raise Lost("this process leads no more")
+                raise LeadershipLost("this process leads no more")
 
         batches = [AdviceBatch(request_of(each.spec), each.workloads) for each in due]
         sources = replace(self.sources(), warn=warnings.append, on_bytes=on_bytes)

@@ -27,7 +27,7 @@ from equipoise.ports import (
 )
 from equipoise.ports.state import Analyses
 from equipoise.recommendation.adopt import DONE, UNKNOWN, Adopted, HpaAdopter, by_subject, proposed
-from equipoise.recommendation.advisor import STEP_SECONDS, Advised, Lost
+from equipoise.recommendation.advisor import STEP_SECONDS, Advised, LeadershipLost
 from equipoise.recommendation.analytics import GROUP, AdoptionType, AnalyticsSpec
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.record import BALANCER, AdviceRequest, named_for, record
@@ -62,12 +62,12 @@ STATUS_ONLY = ConditionValue(
 )
 APPLIED_ONLY = "AppliedOnly"
 """Reason of the condition where the HPA was applied and the annotation was not."""
-CARRIED = frozenset({"Annotated", "Applied"})
+ANNOTATED_REASONS = frozenset({"Annotated", "Applied"})
 """Reasons with which the workload has the annotation."""
-BY_SETTING = frozenset({PREVIEWED.reason, STATUS_ONLY.reason})
+REASONS_OF_SETTINGS = frozenset({PREVIEWED.reason, STATUS_ONLY.reason})
 """Reasons that follow from a setting of the operator, and are no failures."""
 
-CHANGING = frozenset({ApplyResult.CREATED.value, ApplyResult.CHANGED.value, UNKNOWN})
+CHANGING_RESULTS = frozenset({ApplyResult.CREATED.value, ApplyResult.CHANGED.value, UNKNOWN})
 """Outcomes after which the cluster has changed, or may have."""
 
 
@@ -128,7 +128,7 @@ class Publisher:
             if not unanswered:
                 self.objects.write_status(analytics, answered_status(analytics, missions, self.at))
                 self.is_answered = True
-        except (StoreConflict, Lost):
+        except (StoreConflict, LeadershipLost):
             return []  # the new leader retries
         except WorldFailed as error:
             unanswered.append(str(error))
@@ -143,7 +143,7 @@ class Publisher:
         written = self.isolation.turn(
             one.ref.subject,
             lambda: self._publish_one(selected, workload, before, one),
-            (StoreConflict, Lost),
+            (StoreConflict, LeadershipLost),
         )
         if isinstance(written, FailedTurn):
             done = tuple(self._applied)
@@ -158,7 +158,7 @@ class Publisher:
     def _check_leadership(self) -> None:
         self.heartbeat()
         if self.leadership.epoch() != self.epoch:
-            raise Lost("this process leads no more")
+            raise LeadershipLost("this process leads no more")
 
     def _publish_one(
         self, selected: Selected, workload: Workload, before: PolicyObject | None, one: Advised
@@ -257,7 +257,7 @@ class Publisher:
         if older is not None:
             return _left_to(older, "annotation")
         was = condition_of(recommendation.status, ADOPTED)
-        is_annotated = was.get("status") == "True" and was.get("reason") in CARRIED
+        is_annotated = was.get("status") == "True" and was.get("reason") in ANNOTATED_REASONS
         if is_annotated and recommendation.status.get("recommendedValue") == value:
             return ANNOTATED
         held = held_by_pause(self.pauses, workload.ref.namespace)
@@ -296,7 +296,7 @@ class Publisher:
         if old and old.get("reason") != ready.reason:
             reason = decision.reason
             self.actuator.record_event(workload.object_ref, reason.code.value, reason.sentence)
-        if adopted is not None and not adopted.is_true and adopted.reason not in BY_SETTING:
+        if adopted is not None and not adopted.is_true and adopted.reason not in REASONS_OF_SETTINGS:
             was = condition_of(before.status, ADOPTED)
             if was.get("reason") != adopted.reason:
                 self.actuator.record_event(
@@ -311,7 +311,7 @@ def request_of(spec: AnalyticsSpec) -> AdviceRequest:
 def _done(adopted: Adopted) -> tuple[Outcome, ...]:
     """Return the outcome, where the cluster has changed after it, or may have."""
     outcome = adopted.outcome
-    return () if outcome is None or outcome.result not in CHANGING else (outcome,)
+    return () if outcome is None or outcome.result not in CHANGING_RESULTS else (outcome,)
 
 
 def _by_target(

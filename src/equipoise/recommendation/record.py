@@ -29,7 +29,7 @@ from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
 from equipoise.stats.predict import Algorithm
 
 BALANCER = "recommendation"
-FOR = " for "
+SUBJECT_SEPARATOR = " for "
 """Separates the workload from its Analytics in the subject of a decision."""
 
 
@@ -178,7 +178,11 @@ def _number(value: float | None) -> float:
 
 def named_for(decision: Decision, asker: str) -> Decision:
     """Return the decision with the Analytics in its subject: a workload may be selected by several."""
-    return msgspec.structs.replace(decision, subject=f"{decision.subject}{FOR}{asker}") if asker else decision
+    return (
+        msgspec.structs.replace(decision, subject=f"{decision.subject}{SUBJECT_SEPARATOR}{asker}")
+        if asker
+        else decision
+    )
 
 
 def record(

@@ -24,11 +24,11 @@ from equipoise.recommendation.policy import AdviceType
 ADOPTED, READY = "Adopted", "Ready"
 LABELS = f"{GROUP}/analytics-"
 INCOMPLETE = "MetricsIncomplete"
-PASSING = frozenset({"NoPods", "TooFewAvailablePods", "NoSamples", INCOMPLETE})
+TRANSIENT_CODES = frozenset({"NoPods", "TooFewAvailablePods", "NoSamples", INCOMPLETE})
 """Reasons without advice that hold while a workload starts, and end without intervention."""
 SETTLING_SECONDS = 900.0
 """For how long after an Analytics was created `PASSING` reasons are retried, even with `Once`."""
-SETTLING_STEP_SECONDS = 10.0
+SETTLING_RETRY_SECONDS = 10.0
 """Interval of these retries."""
 
 
@@ -100,10 +100,12 @@ def is_due(
     last, period = _moment(status.get("lastUpdateTime")), selected.spec.completion_strategy.seconds
     if last is None or (period is not None and at - last >= period - min(slack_seconds, period / 2)):
         return True
-    is_settling = at - selected.analytics.created_at < SETTLING_SECONDS and at - last >= SETTLING_STEP_SECONDS
+    is_settling = (
+        at - selected.analytics.created_at < SETTLING_SECONDS and at - last >= SETTLING_RETRY_SECONDS
+    )
     reasons = [condition_of(one.status, READY).get("reason") for one in recommendations]
     if any(
-        reason in {INCOMPLETE, Code.INTERNAL_ERROR.value} or (is_settling and reason in PASSING)
+        reason in {INCOMPLETE, Code.INTERNAL_ERROR.value} or (is_settling and reason in TRANSIENT_CODES)
         for reason in reasons
     ):
         return True  # missing workloads may be created later, even with `Once`

@@ -21,7 +21,7 @@ from equipoise.rotation.progress import RotationDetails
 
 HEAVY_PODS = 10_000
 """Pods from which a cycle is decided in the worker: in this process it would delay the Lease."""
-PART_PODS = 5_000
+BATCH_PODS = 5_000
 """Pods per batch sent to the worker; pickling more would block this process for tens of ms."""
 DEADLINE_LEAST_SECONDS = 60.0
 LABELS = ("namespace", "workload")
@@ -32,7 +32,7 @@ def _parts(batch: Batch) -> Iterator[Batch]:
     for asked in batch:
         part.append(asked)
         pods += len(asked[1].pods)
-        if pods >= PART_PODS:
+        if pods >= BATCH_PODS:
             yield part
             part, pods = [], 0
     if part:
@@ -44,7 +44,7 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
 
     def in_worker(part: Batch) -> list[Decided[RotationDetails]]:
         # A batch of one workload gets a shorter deadline than a whole part.
-        share = sum(len(observation.pods) for _, observation, _ in part) / PART_PODS
+        share = sum(len(observation.pods) for _, observation, _ in part) / BATCH_PODS
         deadline_seconds = min(DEADLINE_SECONDS, max(DEADLINE_LEAST_SECONDS, share * DEADLINE_SECONDS))
         return wiring.batches.submit(decide_all, part, deadline_seconds=deadline_seconds)
 

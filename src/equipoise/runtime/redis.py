@@ -23,7 +23,7 @@ from equipoise.ports import Unanswered
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from equipoise.core.decision import Attendance, MovePod
+    from equipoise.core.decision import MovePod, RegistrationAction
     from equipoise.core.pools import PoolAnswer, PoolsSnapshot
     from equipoise.runtime.settings import Pools as PoolsSettings
 
@@ -216,7 +216,7 @@ class ReconnectingPools:
     def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> "PoolsSnapshot":
         return self._ask(lambda pools: pools.snapshot(is_thorough=is_thorough, also=also))
 
-    def reconcile(self, actions: "Sequence[Attendance]", epoch: int | None) -> "Sequence[PoolAnswer]":
+    def reconcile(self, actions: "Sequence[RegistrationAction]", epoch: int | None) -> "Sequence[PoolAnswer]":
         return self._ask(lambda pools: pools.reconcile(actions, epoch))
 
     def move(

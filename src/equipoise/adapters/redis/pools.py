@@ -11,7 +11,14 @@ from equipoise.adapters.redis.connect import eviction_of
 from equipoise.adapters.redis.errors import IN_DOUBT, Request, WrongKeyType, certain, explained
 from equipoise.adapters.redis.scripts import Scripts
 from equipoise.adapters.redis.snapshot import PoolsReader
-from equipoise.core.decision import Attendance, MovePod, RegisterPod, ResumePod, SuspendPod, UnregisterPod
+from equipoise.core.decision import (
+    MovePod,
+    RegisterPod,
+    RegistrationAction,
+    ResumePod,
+    SuspendPod,
+    UnregisterPod,
+)
 from equipoise.core.errors import BadInput, EquipoiseError, WorldFailed
 from equipoise.core.pools import PoolAnswer, PoolCode, PoolsSnapshot
 from equipoise.ports import Unanswered
@@ -20,13 +27,13 @@ LEASE_SECONDS = 900.0
 RECORD_SECONDS = 3600.0
 TRIES = 5
 """How often a call goes out again because the tiers changed under it."""
-WRITERS: dict[type[Attendance], str] = {
+WRITERS: dict[type[RegistrationAction], str] = {
     RegisterPod: "register",
     UnregisterPod: "unregister",
     SuspendPod: "drain",
     ResumePod: "undrain",
 }
-CAUSES: dict[type[Attendance], tuple[str]] = {SuspendPod: ("unready",), ResumePod: ("unready",)}
+CAUSES: dict[type[RegistrationAction], tuple[str]] = {SuspendPod: ("unready",), ResumePod: ("unready",)}
 """What tells a drain of ours from somebody's word, which is not ours to take back."""
 DONE: dict[str, set[PoolCode]] = {
     "allocate": {PoolCode.ALLOCATED},
@@ -150,7 +157,7 @@ class RedisPools:
         """Put back pods that nobody holds."""
         return self._about_pods("recover", pods, [[_epoch(epoch), self._spans[0]]] * len(pods))
 
-    def reconcile(self, actions: Sequence[Attendance], epoch: int | None) -> list[PoolAnswer]:
+    def reconcile(self, actions: Sequence[RegistrationAction], epoch: int | None) -> list[PoolAnswer]:
         """Register, unregister, suspend and resume pods, in this order, as few round trips as it takes."""
         answers: list[PoolAnswer] = []
         for writer, group in groupby(actions, key=lambda action: WRITERS[type(action)]):
