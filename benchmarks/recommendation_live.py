@@ -17,7 +17,7 @@ from benchmarks.measuring import MEBIBYTE, Figures, in_own_process, measure, med
 from benchmarks.tables import Section, Table
 
 if TYPE_CHECKING:
-    from tests.support.recommendation.clusters import Clustered
+    from tests.support.recommendation.clusters import FixedCluster
 
 REPEATS = 3
 LARGE = "kubelet"
@@ -102,10 +102,10 @@ def advised(
     )
 
 
-def _cluster(workloads: int, namespace: str | None) -> Clustered:
+def _cluster(workloads: int, namespace: str | None) -> FixedCluster:
     """List what the history is of: Deployments, each with its pods, held in memory."""
     from equipoise.core.cluster import Container
-    from tests.support.recommendation.clusters import Clustered, pod, workload
+    from tests.support.recommendation.clusters import FixedCluster, pod, workload
 
     listed, pods = [], []
     for number in range(workloads):
@@ -116,7 +116,7 @@ def _cluster(workloads: int, namespace: str | None) -> Clustered:
             pod(made, world.pod(number, replica), containers=(Container("app", 1.0),))
             for replica in range(world.REPLICAS)
         ]
-    return Clustered(listed, pods)
+    return FixedCluster(listed, pods)
 
 
 def run(*, quick: bool) -> Section:

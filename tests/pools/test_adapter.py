@@ -17,7 +17,7 @@ from equipoise.pools.policy import encode_tiers, policy_from, tiers_for_scripts
 from equipoise.ports import Unanswered
 from equipoise.runtime.redis import RemotePools
 from tests.support.pools.clusters import cluster
-from tests.support.pools.redis_proxy import wire_to
+from tests.support.pools.redis_proxy import proxy_to
 from tests.support.pools.worlds import WALK_THROUGH, config, dump, write
 from tests.testbed import wait_until
 
@@ -156,7 +156,7 @@ def test_silence_after_the_deed_is_unknown_and_asking_again_is_safe(
     write(client, {"gold": ["a-0", "a-1"]})
     pools.allocate("c0")  # from here on the server knows the script
     pools.release("c0")
-    with wire_to(url) as line:
+    with proxy_to(url) as line:
         deaf = RedisPools(
             _connected(line.url, timeout_seconds=3.0), "voice", line.url, read_tiers=tiers_for_scripts
         )

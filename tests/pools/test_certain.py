@@ -18,7 +18,7 @@ from equipoise.pools.policy import tiers_for_scripts
 from equipoise.ports import Unanswered
 from tests.support.cli.running import equipoise
 from tests.support.pools.clusters import cluster
-from tests.support.pools.redis_proxy import Wire, wire_to
+from tests.support.pools.redis_proxy import RedisProxy, proxy_to
 from tests.support.pools.serving import service
 from tests.support.pools.worlds import config, dump, write
 from tests.testbed import wait_until
@@ -97,8 +97,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def line(url: str) -> Iterator[Wire]:
-    with wire_to(url) as found:
+def line(url: str) -> Iterator[RedisProxy]:
+    with proxy_to(url) as found:
         yield found
 
 
@@ -112,7 +112,7 @@ def _world(client: Any, pools: RedisPools, prepare: Prepare = _as_it_is) -> dict
     return dump(client)
 
 
-def _far(line: Wire) -> RedisPools:
+def _far(line: RedisProxy) -> RedisPools:
     """Our port, by the wire; it knows the tiers already."""
     pools = RedisPools(
         connect(line.url, "voice", timeout_seconds=60.0), "voice", line.url, read_tiers=tiers_for_scripts
@@ -139,7 +139,7 @@ def test_what_was_done_is_never_denied(client: Any, pools: RedisPools, url: str,
     said = {}
     for then in TURNED_AWAY:
         untouched = _world(client, pools, prepare)
-        with wire_to(url) as line:
+        with proxy_to(url) as line:
             far = _far(line)
             line.lose("answer", then)
             said[then] = _said(ask, far)
@@ -150,7 +150,7 @@ def test_what_was_done_is_never_denied(client: Any, pools: RedisPools, url: str,
 
 @pytest.mark.parametrize("name", VERBS)
 def test_asked_again_every_verb_says_what_is_true(
-    client: Any, pools: RedisPools, line: Wire, name: str
+    client: Any, pools: RedisPools, line: RedisProxy, name: str
 ) -> None:
     """Done once, whether the answer or the request was lost; and the second answer is a yes."""
     prepare, ask, again = VERBS[name]
@@ -168,7 +168,9 @@ def test_asked_again_every_verb_says_what_is_true(
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_what_was_never_sent_is_a_plain_no(client: Any, pools: RedisPools, line: Wire, name: str) -> None:
+def test_what_was_never_sent_is_a_plain_no(
+    client: Any, pools: RedisPools, line: RedisProxy, name: str
+) -> None:
     """Refused before the first attempt, or turned away by the server's own word at both."""
     prepare, ask, _ = VERBS[name]
     for then in (*REFUSALS, "refused"):
@@ -193,7 +195,7 @@ def test_what_others_say_in_the_place_of_the_server_proves_nothing(
     said = {}
     for word in OTHERS:
         untouched = _world(client, pools, prepare)
-        with wire_to(url) as line:
+        with proxy_to(url) as line:
             far = _far(line)
             line.lose("word", word)
             said[word] = _said(ask, far)
@@ -202,7 +204,9 @@ def test_what_others_say_in_the_place_of_the_server_proves_nothing(
     assert said == dict.fromkeys(OTHERS, "Unanswered")
 
 
-def test_a_no_to_the_second_attempt_is_none_for_the_first(client: Any, pools: RedisPools, line: Wire) -> None:
+def test_a_no_to_the_second_attempt_is_none_for_the_first(
+    client: Any, pools: RedisPools, line: RedisProxy
+) -> None:
     """The first may still be done: a server that hung has it in its queue."""
     _world(client, pools)
     for call in range(7):
@@ -228,7 +232,7 @@ def test_a_no_to_the_second_attempt_is_none_for_the_first(client: Any, pools: Re
 
 
 def test_a_config_that_breaks_between_two_attempts_proves_nothing(
-    client: Any, pools: RedisPools, line: Wire
+    client: Any, pools: RedisPools, line: RedisProxy
 ) -> None:
     """The call was given, and asked again with the new config, which makes no sense."""
     _world(client, pools)
@@ -247,7 +251,7 @@ def test_a_config_that_breaks_between_two_attempts_proves_nothing(
 
 
 def test_fsck_tells_what_it_has_mended_before_an_answer_was_lost(
-    client: Any, pools: RedisPools, line: Wire
+    client: Any, pools: RedisPools, line: RedisProxy
 ) -> None:
     """The first is mended, of the second nobody knows, and the third is not asked for."""
     _world(client, pools)
@@ -262,7 +266,7 @@ def test_fsck_tells_what_it_has_mended_before_an_answer_was_lost(
 
 
 def test_over_http_an_answer_in_doubt_is_unknown_and_a_refusal_a_no(
-    client: Any, pools: RedisPools, line: Wire
+    client: Any, pools: RedisPools, line: RedisProxy
 ) -> None:
     """503 in both cases; the outcome tells them apart."""
     _world(client, pools)

@@ -10,7 +10,7 @@ from equipoise.adapters.redis.lua import source
 from equipoise.core.decision import MovePod
 from equipoise.pools.policy import tiers_for_scripts
 from equipoise.pools.rebalance import plan, rebalance
-from tests.support.pools.redis_proxy import wire_to
+from tests.support.pools.redis_proxy import proxy_to
 from tests.support.pools.worlds import WALK_THROUGH, dump, write
 
 TARGETS = {"gold": 4, "standard": 3, "basic": 2}
@@ -241,7 +241,7 @@ def test_an_answer_lost_amid_many_moves_leaves_what_is_known(
     monkeypatch.setattr(scripts, "BATCH", 2)
     for writer in ("snapshot", "move"):
         client.script_load(source(writer))
-    with wire_to(url) as line:
+    with proxy_to(url) as line:
         far = RedisPools(
             connect(line.url, "voice", timeout_seconds=60.0), "voice", line.url, read_tiers=tiers_for_scripts
         )

@@ -27,7 +27,7 @@ from tests.support.prometheus.histories import (
 )
 from tests.support.prometheus.server import BUILD_INFO, Model, Request, Response, ok, serving, vector
 from tests.support.prometheus.usage import container, metrics
-from tests.support.recommendation.clusters import AT, WEEK, Clustered, pod, workload
+from tests.support.recommendation.clusters import AT, WEEK, FixedCluster, pod, workload
 from tests.support.recommendation.worlds import plan
 
 DOWN = "receive series from Addr: 10.0.0.7:10901: rpc error: code = Unavailable desc = connection refused"
@@ -109,7 +109,7 @@ def _advised(**said: Any) -> Any:
         serving(lambda request: _week(request, **said)) as server,
         closing(history_of(server).client) as client,
     ):
-        cluster = Clustered([WEB], PODS)
+        cluster = FixedCluster([WEB], PODS)
         (decision,) = plan(
             AdviceScope(algorithm=None), DataSources(cluster, PrometheusHistory(client), cluster), AT
         )

@@ -14,24 +14,26 @@ from equipoise.crd.targets import Mode
 from equipoise.engine.status import condition_of
 from equipoise.ports import Applier, ApplyAnswer, ApplyResult
 from equipoise.runtime.metrics import OperatorMetrics
-from tests.support.recommendation.analytics_cluster import ALL, ANNOTATION, PERIOD, WEB, Desk
+from tests.support.recommendation.analytics_cluster import ALL, ANNOTATION, PERIOD, WEB, AnalyticsCluster
 
 
 def test_status_alone_touches_nothing_else() -> None:
     """No annotation, and no condition about one."""
-    desk = Desk()
-    desk.ask(adoptionType="Status")
-    desk.cycle()
-    assert desk.adopted() == ("", "")
-    assert ANNOTATION not in desk.annotations()
-    desk.objects.want(desk.given().ref.name, "StatusAndAnnotation")
-    desk.cycle(after=30)
-    assert desk.given().spec["adoptionType"] == "Status", "what the Analytics says holds for all"
-    desk.ask()
-    desk.objects.want(desk.given().ref.name, "StatusAndAnnotation")
-    desk.cycle(after=30)
-    assert desk.adopted() == ("True", "Annotated")
-    assert ANNOTATION in desk.annotations()
+    simulation = AnalyticsCluster()
+    simulation.ask(adoptionType="Status")
+    simulation.cycle()
+    assert simulation.adopted() == ("", "")
+    assert ANNOTATION not in simulation.annotations()
+    simulation.objects.want(simulation.recommendation().ref.name, "StatusAndAnnotation")
+    simulation.cycle(after=30)
+    assert simulation.recommendation().spec["adoptionType"] == "Status", (
+        "what the Analytics says holds for all"
+    )
+    simulation.ask()
+    simulation.objects.want(simulation.recommendation().ref.name, "StatusAndAnnotation")
+    simulation.cycle(after=30)
+    assert simulation.adopted() == ("True", "Annotated")
+    assert ANNOTATION in simulation.annotations()
 
 
 class Forbidding:
@@ -51,24 +53,24 @@ class Forbidding:
 
 def test_without_the_right_to_annotate_advice_is_in_status_and_nobody_complains() -> None:
     """As the chart installs it: no warning, no event, quiet at rest; a right that is given later is used."""
-    desk = Desk()
-    desk.loop.applier = applier = Forbidding(desk.sim.applier)
-    desk.ask()
-    reports = [desk.cycle()]
-    assert desk.adopted() == ("False", "StatusOnly")
-    assert desk.ready() == ("True", "AnalyticsReady")
-    assert "recommendation.annotate" in condition_of(desk.given().status, "Adopted")["message"]
-    assert "recommendedValue" in desk.given().status
-    given = desk.given()
-    reports += [desk.cycle(after=PERIOD) for _ in range(2)]
-    assert desk.given() == given
+    simulation = AnalyticsCluster()
+    simulation.loop.applier = applier = Forbidding(simulation.sim.applier)
+    simulation.ask()
+    reports = [simulation.cycle()]
+    assert simulation.adopted() == ("False", "StatusOnly")
+    assert simulation.ready() == ("True", "AnalyticsReady")
+    assert "recommendation.annotate" in condition_of(simulation.recommendation().status, "Adopted")["message"]
+    assert "recommendedValue" in simulation.recommendation().status
+    given = simulation.recommendation()
+    reports += [simulation.cycle(after=PERIOD) for _ in range(2)]
+    assert simulation.recommendation() == given
     assert [(report.failure, report.warnings) for report in reports] == [("", [])] * 3
-    assert desk.sim.actuator.events == []
-    assert desk.analytics().status["recommendations"][0]["message"] == "Success"
+    assert simulation.sim.actuator.events == []
+    assert simulation.analytics().status["recommendations"][0]["message"] == "Success"
     applier.is_forbidden = False
-    desk.cycle(after=PERIOD)
-    assert desk.adopted() == ("True", "Annotated")
-    assert ANNOTATION in desk.annotations()
+    simulation.cycle(after=PERIOD)
+    assert simulation.adopted() == ("True", "Annotated")
+    assert ANNOTATION in simulation.annotations()
 
 
 class Slow(Forbidding):
@@ -83,108 +85,110 @@ class Slow(Forbidding):
 
 def test_an_annotation_that_was_late_is_written_at_the_second_try() -> None:
     """It need not wait until the Analytics is due again."""
-    desk = Desk()
-    desk.loop.applier = Slow(desk.sim.applier)
-    desk.ask()
-    desk.cycle()
-    assert desk.adopted() == ("True", "Annotated")
-    assert ANNOTATION in desk.annotations()
+    simulation = AnalyticsCluster()
+    simulation.loop.applier = Slow(simulation.sim.applier)
+    simulation.ask()
+    simulation.cycle()
+    assert simulation.adopted() == ("True", "Annotated")
+    assert ANNOTATION in simulation.annotations()
 
 
 def test_an_hpa_is_applied_without_the_right_to_annotate() -> None:
     """What was asked for most is done, and what is missing is said; the annotation follows with the right."""
-    desk = Desk(mode=Mode.ENFORCE)
-    desk.loop.applier = applier = Forbidding(desk.sim.applier)
-    desk.ask(adoptionType="Auto")
-    desk.cycle()
-    assert desk.adopted() == ("True", "AppliedOnly")
-    message = condition_of(desk.given().status, "Adopted")["message"]
+    simulation = AnalyticsCluster(mode=Mode.ENFORCE)
+    simulation.loop.applier = applier = Forbidding(simulation.sim.applier)
+    simulation.ask(adoptionType="Auto")
+    simulation.cycle()
+    assert simulation.adopted() == ("True", "AppliedOnly")
+    message = condition_of(simulation.recommendation().status, "Adopted")["message"]
     assert message == (
         "HorizontalPodAutoscaler web is as advised; the workload is not annotated (StatusOnly)"
     )
-    assert len(desk.sim.cluster.hpas()) == 1
+    assert len(simulation.sim.cluster.hpas()) == 1
     applier.is_forbidden = False
-    desk.cycle(after=PERIOD)
-    assert desk.adopted() == ("True", "Applied")
-    assert ANNOTATION in desk.annotations()
+    simulation.cycle(after=PERIOD)
+    assert simulation.adopted() == ("True", "Applied")
+    assert ANNOTATION in simulation.annotations()
 
 
 def test_auto_waits_for_enforce() -> None:
     """Advice and annotation do not; with Enforce the HPA is made in the next cycle, once."""
-    desk = Desk()
-    desk.ask(completionStrategy={"completionStrategyType": "Once"}, adoptionType="Auto")
-    report = desk.cycle()
-    assert (desk.adopted(), report.outcomes) == (("False", "Preview"), [])
-    assert desk.sim.cluster.hpas() == []
-    assert ANNOTATION in desk.annotations()
-    desk.loop.mode = Mode.ENFORCE
-    report = desk.cycle(after=30)
+    simulation = AnalyticsCluster()
+    simulation.ask(completionStrategy={"completionStrategyType": "Once"}, adoptionType="Auto")
+    report = simulation.cycle()
+    assert (simulation.adopted(), report.outcomes) == (("False", "Preview"), [])
+    assert simulation.sim.cluster.hpas() == []
+    assert ANNOTATION in simulation.annotations()
+    simulation.loop.mode = Mode.ENFORCE
+    report = simulation.cycle(after=30)
     assert [one.result for one in report.outcomes] == ["Created"]
-    (hpa,) = desk.sim.cluster.hpas()
-    advice = yaml.safe_load(desk.given().status["recommendedValue"])
+    (hpa,) = simulation.sim.cluster.hpas()
+    advice = yaml.safe_load(simulation.recommendation().status["recommendedValue"])
     assert (hpa.name, hpa.replicas_min, hpa.replicas_max) == (
         "web",
         advice["minReplicas"],
         advice["maxReplicas"],
     )
-    assert desk.adopted() == ("True", "Applied")
-    assert [one.reason for one in desk.sim.actuator.events] == ["Recommend"]
-    reads = desk.past.reads
-    desk.cycle(after=30)
-    assert desk.past.reads == reads
+    assert simulation.adopted() == ("True", "Applied")
+    assert [one.reason for one in simulation.sim.actuator.events] == ["Recommend"]
+    reads = simulation.history.reads
+    simulation.cycle(after=30)
+    assert simulation.history.reads == reads
 
 
 def test_auto_never_takes_over_and_is_quiet_about_it() -> None:
     """An HPA of somebody else stays, and is inherited from; the workload is told once."""
-    desk = Desk(mode=Mode.ENFORCE)
-    desk.sim.add_hpa(desk.sim.state.workloads[WEB], name="theirs", replicas_min=2, replicas_max=3)
+    simulation = AnalyticsCluster(mode=Mode.ENFORCE)
+    simulation.sim.add_hpa(simulation.sim.state.workloads[WEB], name="theirs", replicas_min=2, replicas_max=3)
     rps = {"type": "Pods", "pods": {"metric": {"name": "rps"}}}
     slowly = {"scaleDown": {"stabilizationWindowSeconds": 600}}
-    desk.hpas = [HpaSpec("theirs", WEB, (rps,), slowly)]
-    desk.ask(adoptionType="Auto")
-    desk.cycle()
-    assert desk.adopted() == ("False", "NotOurs")
+    simulation.hpas = [HpaSpec("theirs", WEB, (rps,), slowly)]
+    simulation.ask(adoptionType="Auto")
+    simulation.cycle()
+    assert simulation.adopted() == ("False", "NotOurs")
     for _ in range(3):
-        desk.cycle(after=PERIOD)
-    assert [one.name for one in desk.sim.cluster.hpas()] == ["theirs"]
-    assert desk.sim.actuator.events == []
-    advice = yaml.safe_load(desk.given().status["recommendedValue"])
+        simulation.cycle(after=PERIOD)
+    assert [one.name for one in simulation.sim.cluster.hpas()] == ["theirs"]
+    assert simulation.sim.actuator.events == []
+    advice = yaml.safe_load(simulation.recommendation().status["recommendedValue"])
     assert (advice["metrics"][1:], advice["behavior"]) == ([rps], slowly)
 
 
 def test_a_pause_stops_annotations_and_auto_and_its_end_lets_them_go() -> None:
     """Advice is written all the same; nobody has to wait for the next period."""
-    desk = Desk(mode=Mode.ENFORCE)
-    desk.sim.pauses.pause("shop", "me")
-    desk.ask(completionStrategy={"completionStrategyType": "Once"}, adoptionType="Auto")
-    report = desk.cycle()
+    simulation = AnalyticsCluster(mode=Mode.ENFORCE)
+    simulation.sim.pauses.pause("shop", "me")
+    simulation.ask(completionStrategy={"completionStrategyType": "Once"}, adoptionType="Auto")
+    report = simulation.cycle()
     assert [(one.reason.code.value, len(one.held)) for one in report.decisions] == [("HeldByPause", 1)]
-    assert desk.adopted() == ("False", "HeldByPause")
-    assert "recommendedValue" in desk.given().status
-    assert ANNOTATION not in desk.annotations()
-    desk.cycle(after=30)
-    assert desk.past.reads == 1
-    desk.sim.pauses.resume("shop")
-    desk.cycle(after=30)
-    assert desk.adopted() == ("True", "Applied")
-    assert ANNOTATION in desk.annotations()
+    assert simulation.adopted() == ("False", "HeldByPause")
+    assert "recommendedValue" in simulation.recommendation().status
+    assert ANNOTATION not in simulation.annotations()
+    simulation.cycle(after=30)
+    assert simulation.history.reads == 1
+    simulation.sim.pauses.resume("shop")
+    simulation.cycle(after=30)
+    assert simulation.adopted() == ("True", "Applied")
+    assert ANNOTATION in simulation.annotations()
 
 
 def test_a_reason_that_changes_is_told_at_the_workload() -> None:
     """The first one is no news."""
-    desk = Desk()
-    desk.ask()
-    desk.cycle()
-    desk.past.cores = 0.0
-    desk.ask(config={"ehpa.min-cpu-usage-threshold": "1"})
-    desk.cycle(after=30)
-    assert [(one.about.kind, one.reason) for one in desk.sim.actuator.events] == [("Deployment", "LowUsage")]
-    assert desk.adopted() == ("", "")
+    simulation = AnalyticsCluster()
+    simulation.ask()
+    simulation.cycle()
+    simulation.history.cores = 0.0
+    simulation.ask(config={"ehpa.min-cpu-usage-threshold": "1"})
+    simulation.cycle(after=30)
+    assert [(one.about.kind, one.reason) for one in simulation.sim.actuator.events] == [
+        ("Deployment", "LowUsage")
+    ]
+    assert simulation.adopted() == ("", "")
 
 
 def test_metrics_show_advice_and_forget_what_is_gone() -> None:
     """By workload and Analytics; a refusal has no replicas."""
-    desk, meters = Desk("web", "api"), OperatorMetrics()
+    simulation, meters = AnalyticsCluster("web", "api"), OperatorMetrics()
 
     def shown(name: str) -> dict[str, float]:
         found = meters.registry.collect()
@@ -192,15 +196,15 @@ def test_metrics_show_advice_and_forget_what_is_gone() -> None:
         return {f"{one.labels['workload']} {one.labels['analytics']}": one.value for one in samples}
 
     def cycle(after: float = 0.0) -> None:
-        meters.observe_cycle("recommendation", desk.cycle(after), 0.1, desk.sim.now)
+        meters.observe_cycle("recommendation", simulation.cycle(after), 0.1, simulation.sim.now)
 
-    desk.ask("hpa", resourceSelectors=ALL)
-    desk.ask("refused", config={"ehpa.min-cpu-usage-threshold": "1000"})
+    simulation.ask("hpa", resourceSelectors=ALL)
+    simulation.ask("refused", config={"ehpa.min-cpu-usage-threshold": "1000"})
     cycle()
     assert shown("equipoise_recommended_max_replicas") == {"api hpa": 39.0, "web hpa": 39.0}
     assert set(shown("equipoise_recommendation_coverage")) == {"api hpa", "web hpa", "web refused"}
     cycle(after=30)
-    desk.objects.remove(desk.analytics("hpa"))
+    simulation.objects.remove(simulation.analytics("hpa"))
     cycle(after=30)
     assert shown("equipoise_recommended_max_replicas") == {}
     assert set(shown("equipoise_recommendation_coverage")) == {"web refused"}
@@ -208,17 +212,17 @@ def test_metrics_show_advice_and_forget_what_is_gone() -> None:
 
 def test_at_rest_the_journal_and_the_log_are_quiet_whoever_asks(tmp_path: Path) -> None:
     """Two Analytics that come to different ends for one workload each have a course of their own."""
-    desk = Desk(mode=Mode.ENFORCE)
-    desk.sim.add_hpa(desk.sim.state.workloads[WEB], name="theirs", replicas_min=2, replicas_max=3)
-    desk.ask("hpa", adoptionType="Auto")
-    desk.ask("refused", config={"ehpa.min-cpu-usage-threshold": "1000"})
-    reports = [desk.cycle(after=PERIOD) for _ in range(4)]
+    simulation = AnalyticsCluster(mode=Mode.ENFORCE)
+    simulation.sim.add_hpa(simulation.sim.state.workloads[WEB], name="theirs", replicas_min=2, replicas_max=3)
+    simulation.ask("hpa", adoptionType="Auto")
+    simulation.ask("refused", config={"ehpa.min-cpu-usage-threshold": "1000"})
+    reports = [simulation.cycle(after=PERIOD) for _ in range(4)]
     assert {report.outcomes == [] for report in reports} == {True}
     path = tmp_path / "journal.db"
     with closing(
-        SqliteJournal(path, age_max_seconds=1e9, bytes_max=1 << 24, clock=desk.sim.clock)
+        SqliteJournal(path, age_max_seconds=1e9, bytes_max=1 << 24, clock=simulation.sim.clock)
     ) as journal:
-        for record in desk.journal.records:
+        for record in simulation.journal.records:
             journal.append(record)
     with closing(open_reader(path)) as reader:
         kept = {one.decision.subject: one for one in reader.records(Query())}
@@ -230,16 +234,16 @@ def test_at_rest_the_journal_and_the_log_are_quiet_whoever_asks(tmp_path: Path) 
 
 def test_every_record_decides_again_from_its_facts() -> None:
     """Without the week: refused, advised, of both types, applied, held, and left to its owner."""
-    desk = Desk("web", "api", mode=Mode.ENFORCE)
-    desk.ask("hpa", resourceSelectors=ALL, adoptionType="Auto")
-    desk.ask("resource", resourceSelectors=ALL, type="Resource", adoptionType="Auto")
-    desk.ask("refused", config={"ehpa.min-cpu-usage-threshold": "1000"})
-    desk.cycle()
-    desk.sim.pauses.pause("shop", "me")
-    desk.cycle(after=PERIOD)
-    desk.past.cores = 0.0
-    desk.cycle(after=PERIOD)
-    records = [Record.from_json(record.to_json()) for record in desk.journal.records]
+    simulation = AnalyticsCluster("web", "api", mode=Mode.ENFORCE)
+    simulation.ask("hpa", resourceSelectors=ALL, adoptionType="Auto")
+    simulation.ask("resource", resourceSelectors=ALL, type="Resource", adoptionType="Auto")
+    simulation.ask("refused", config={"ehpa.min-cpu-usage-threshold": "1000"})
+    simulation.cycle()
+    simulation.sim.pauses.pause("shop", "me")
+    simulation.cycle(after=PERIOD)
+    simulation.history.cores = 0.0
+    simulation.cycle(after=PERIOD)
+    records = [Record.from_json(record.to_json()) for record in simulation.journal.records]
     assert len(records) == 15
     assert {record.decision.reason.code.value for record in records} >= {
         "Recommend",

@@ -17,9 +17,9 @@ from tests.support.recommendation.clusters import (
     END,
     TIMES,
     WEEK,
-    Clustered,
+    FixedCluster,
+    FixedOwners,
     Histories,
-    Remembered,
     pod,
     ref,
     workload,
@@ -31,14 +31,14 @@ PODS = [pod(WEB, f"web-7c9f8b6d5-{letters}") for letters in ("bcdfg", "hjklm")]
 USED = {("shop", one.name, "app"): 6.0 * DAY for one in PODS}
 
 
-def _plan(cluster: Clustered, histories: Histories, **more: Any) -> dict[str, Any]:
+def _plan(cluster: FixedCluster, histories: Histories, **more: Any) -> dict[str, Any]:
     told: list[str] = more.pop("told", [])
     world = DataSources(cluster, histories, cluster, more.pop("owners", None), told.append)
     found = plan(AdviceScope(**({"algorithm": None} | more)), world, AT)
     return {decision.subject: decision for decision in found}
 
 
-def _numbers(cluster: Clustered, series: Any, **more: Any) -> Any:
+def _numbers(cluster: FixedCluster, series: Any, **more: Any) -> Any:
     return _plan(cluster, Histories(series), **more)["shop/web"].reason.numbers
 
 
@@ -47,7 +47,7 @@ def test_a_week_of_all_pods_becomes_advice() -> None:
     gone = {("shop", "web-9d8c7b6f5-zzzzz", "app"): np.where(np.arange(WEEK) < 1440, DAY, np.nan)}
     other = {("shop", "job-1", "app"): 100.0, ("park", PODS[0].name, "app"): 100.0}
     histories = Histories(USED | gone | other)
-    decision = _plan(Clustered([WEB], PODS), histories)["shop/web"]
+    decision = _plan(FixedCluster([WEB], PODS), histories)["shop/web"]
     assert decision.reason.code.value == "Recommend"
     assert histories.asked == [("cpu", END - 7 * 86400 + 60, END, 60.0, None)]
     numbers = decision.reason.numbers
@@ -60,12 +60,12 @@ def test_a_week_of_all_pods_becomes_advice() -> None:
 def test_a_pod_that_runs_without_samples_makes_the_total_unknown_and_is_counted() -> None:
     """Since it was made, but for the time that two samples take; before, the others are known."""
     young = pod(WEB, "web-7c9f8b6d5-zzzzz", created_at=END - 86400.0)
-    numbers = _numbers(Clustered([WEB], [*PODS, young]), USED)
+    numbers = _numbers(FixedCluster([WEB], [*PODS, young]), USED)
     assert numbers["pods_unknown"] == 1
     assert numbers["samples"] == WEEK - 1440 + 300 // 60 - 1
     for harmless in ({"phase": "Pending"}, {"deletion_at": END}):
         waiting = pod(WEB, "web-7c9f8b6d5-zzzzz", created_at=END - 86400.0, **harmless)
-        numbers = _numbers(Clustered([WEB], [*PODS, waiting]), USED)
+        numbers = _numbers(FixedCluster([WEB], [*PODS, waiting]), USED)
         assert (numbers["pods_unknown"], numbers["samples"]) == (0, WEEK)
 
 
@@ -80,7 +80,7 @@ def test_a_pod_that_runs_without_samples_makes_the_total_unknown_and_is_counted(
 def test_nothing_is_advised_from_a_part_of_the_samples(measure: str, about: AdviceType, reason: str) -> None:
     """However much is known: the source says that there is more which it could not give."""
     histories = Histories(USED, USED, partial={measure: "store 10.0.0.7:10901 is down"})
-    decision = _plan(Clustered([WEB], PODS), histories, about=about)["shop/web"]
+    decision = _plan(FixedCluster([WEB], PODS), histories, about=about)["shop/web"]
     assert (decision.reason.code.value, decision.extra["recommended"]) == (reason, None)
     assert (decision.extra["confidence"], decision.reason.numbers["confidence"]) == ("low", "low")
     assert decision.reason.sentence == (
@@ -94,7 +94,7 @@ def test_whoever_is_in_no_answer_may_be_in_the_part_that_is_missing() -> None:
     histories = Histories(
         {("park", "x-1", "app"): DAY}, lots=(("park",),), partial={"cpu": "a store is down"}
     )
-    decision = _plan(Clustered([WEB], PODS), histories)["shop/web"]
+    decision = _plan(FixedCluster([WEB], PODS), histories)["shop/web"]
     assert decision.reason.code.value == "MetricsIncomplete"
 
 
@@ -115,7 +115,7 @@ def test_a_tenth_of_the_pods_may_lack_samples_and_no_more(pods: int, measured: i
         for n in range(pods)
     ]
     used = {("shop", one.name, "app"): np.where(TIMES > END - 900, DAY, np.nan) for one in young[:measured]}
-    decision = _plan(Clustered([WEB], young), Histories(gone | used))["shop/web"]
+    decision = _plan(FixedCluster([WEB], young), Histories(gone | used))["shop/web"]
     assert decision.reason.code.value == reason
     assert decision.reason.numbers["coverage"] == pytest.approx(measured / pods, abs=0.002)
     if reason == "MetricsIncomplete":
@@ -131,7 +131,7 @@ def test_pods_that_are_ready_for_less_than_ten_minutes_need_no_samples() -> None
     young = [
         pod(WEB, f"web-7c9f8b6d5-{n:05}", created_at=END - 700.0, ready_since=AT - 599.0) for n in range(4)
     ]
-    decision = _plan(Clustered([WEB], [*PODS, *young]), Histories(USED))["shop/web"]
+    decision = _plan(FixedCluster([WEB], [*PODS, *young]), Histories(USED))["shop/web"]
     assert decision.reason.code.value == "Recommend"
     assert decision.reason.numbers["pods_unknown"] == 4
 
@@ -140,10 +140,10 @@ def test_a_container_without_samples_makes_its_pod_unknown() -> None:
     """A sidecar that nobody scrapes uses something all the same."""
     both = (Container("app", 2.0), Container("proxy", 1.0))
     pods = [pod(WEB, one.name, containers=both) for one in PODS]
-    refused = _plan(Clustered([WEB], pods), Histories(USED))["shop/web"]
+    refused = _plan(FixedCluster([WEB], pods), Histories(USED))["shop/web"]
     assert (refused.reason.code.value, refused.reason.numbers["pods_unknown"]) == ("NoSamples", 2)
     proxies = {("shop", one.name, "proxy"): DAY for one in PODS}
-    numbers = _numbers(Clustered([WEB], pods), USED | proxies)
+    numbers = _numbers(FixedCluster([WEB], pods), USED | proxies)
     assert numbers["pod_p99_cores"] == pytest.approx(7 * 1.6, rel=1e-3)
     assert (numbers["request_cores"], numbers["samples"]) == (3.0, WEEK)
 
@@ -154,24 +154,25 @@ def test_a_hole_in_a_life_is_unknown_and_an_end_is_none() -> None:
     holed[5000:5100] = np.nan
     holed[-50:] = np.nan
     name = PODS[0].name
-    assert _numbers(Clustered([WEB], PODS), USED | {("shop", name, "app"): holed})["samples"] == WEEK - 150
+    assert _numbers(FixedCluster([WEB], PODS), USED | {("shop", name, "app"): holed})["samples"] == WEEK - 150
     assert (
-        _numbers(Clustered([WEB], PODS[1:]), USED | {("shop", name, "app"): holed})["samples"] == WEEK - 100
+        _numbers(FixedCluster([WEB], PODS[1:]), USED | {("shop", name, "app"): holed})["samples"]
+        == WEEK - 100
     )
 
 
 def test_amounts_that_no_cluster_has_are_unknown() -> None:
     """A counter that went mad for one minute says nothing about it, and never asks for endless replicas."""
     mad = {("shop", PODS[0].name, "app"): np.where(np.arange(WEEK) == 5000, 1e308, 6.0 * DAY)}
-    numbers = _numbers(Clustered([WEB], PODS), USED | mad)
+    numbers = _numbers(FixedCluster([WEB], PODS), USED | mad)
     assert numbers["samples"] == WEEK - 1
     assert numbers["peak_cores"] == pytest.approx(12 * 1.6, rel=1e-4)
     always = {("shop", PODS[0].name, "app"): 1e308}
-    refused = _plan(Clustered([WEB], PODS), Histories(USED | always))["shop/web"]
+    refused = _plan(FixedCluster([WEB], PODS), Histories(USED | always))["shop/web"]
     assert refused.reason.code.value == "NoSamples"
     memory = {("shop", PODS[0].name, "app"): 1e300}
     histories = Histories(USED | mad, memory)
-    advised = _plan(Clustered([WEB], PODS), histories, about=AdviceType.RESOURCE)["shop/web"]
+    advised = _plan(FixedCluster([WEB], PODS), histories, about=AdviceType.RESOURCE)["shop/web"]
     (container,) = advised.extra["recommended"]["containers"]
     assert set(container["requests"]) == {"cpu"}
 
@@ -187,7 +188,7 @@ def test_refusals_come_from_live_objects() -> None:
     series = {("shop", one.name, "app"): 12.0 * DAY for one in pods if one.name[:4] != "idle"}
     small = workload("small", replicas=1)
     found = _plan(
-        Clustered([bare, idle, small, none, new], pods),
+        FixedCluster([bare, idle, small, none, new], pods),
         Histories(series),
         policy=policy(deployment_min_replicas="2"),
     )
@@ -213,10 +214,10 @@ def test_lots_are_decided_as_they_come_and_let_go() -> None:
 
     # A lot is a slotted dataclass: its array stands for it.
     histories = Histories(series, lots=[("ns-0", "ns-2"), ("ns-1",)], given=lambda lot: given(lot.values))
-    found = _plan(Clustered(many, pods), histories)
+    found = _plan(FixedCluster(many, pods), histories)
     assert [one.reason.code.value for one in found.values()] == ["Recommend"] * 3 + ["NoSamples"]
     assert len(alive) == 2
-    alone = _plan(Clustered(many, pods), Histories(series), namespace="ns-1")
+    alone = _plan(FixedCluster(many, pods), Histories(series), namespace="ns-1")
     assert alone == {"ns-1/web": found["ns-1/web"]}
 
 
@@ -225,7 +226,7 @@ def test_more_workloads_than_a_batch_get_what_each_gets_alone() -> None:
     many = [workload(f"web-{i}") for i in range(BATCH + 3)]
     pods = [pod(one, f"{one.ref.name}-7c9f8b6d5-bcdfg") for one in many]
     series = {("shop", one.name, "app"): (12.0 + i) * DAY for i, one in enumerate(pods) if i % 50}
-    cluster = Clustered(many, pods)
+    cluster = FixedCluster(many, pods)
     found = _plan(cluster, Histories(series))
     assert len(found) == BATCH + 3
     for name in ("web-1", "web-50", f"web-{BATCH + 2}"):
@@ -243,15 +244,15 @@ def test_other_metrics_and_behavior_of_the_one_hpa_are_inherited() -> None:
         labels=(("app.kubernetes.io/managed-by", "effective-hpa-controller"),),
     )
     told: list[str] = []
-    recommended = _plan(Clustered([WEB], PODS, [own, crane]), Histories(USED))["shop/web"].extra[
+    recommended = _plan(FixedCluster([WEB], PODS, [own, crane]), Histories(USED))["shop/web"].extra[
         "recommended"
     ]
     assert recommended["metrics"][1:] == [rps]
     assert recommended["behavior"] == own.behavior
     second = HpaSpec("another", ref("web"))
     for cluster, settings in (
-        (Clustered([WEB], PODS, [own, second]), policy()),
-        (Clustered([WEB], PODS, [own]), policy(reference_hpa="false")),
+        (FixedCluster([WEB], PODS, [own, second]), policy()),
+        (FixedCluster([WEB], PODS, [own]), policy(reference_hpa="false")),
     ):
         decision = _plan(cluster, Histories(USED), policy=settings, told=told)["shop/web"]
         assert len(decision.extra["recommended"]["metrics"]) == 1
@@ -264,7 +265,7 @@ def test_requests_are_advised_by_container() -> None:
     proxies = {("shop", one.name, "proxy"): 0.1 * DAY for one in PODS}
     memory = {("shop", "web-9d8c7b6f5-zzzzz", "app"): 1e9, ("shop", PODS[0].name, "app"): np.nan}
     histories = Histories(USED | proxies, memory)
-    decision = _plan(Clustered([WEB], pods), histories, about=AdviceType.RESOURCE)["shop/web"]
+    decision = _plan(FixedCluster([WEB], pods), histories, about=AdviceType.RESOURCE)["shop/web"]
     proxy, app = decision.extra["recommended"]["containers"]
     assert [asked[0] for asked in histories.asked] == ["memory+cpu"]
     assert (proxy["name"], list(proxy["requests"])) == ("proxy", ["cpu"])
@@ -275,7 +276,7 @@ def test_requests_are_advised_by_container() -> None:
 def test_a_namespace_that_comes_in_groups_of_pods_is_advised_as_if_it_came_whole() -> None:
     """Each workload once, with all of its pods, those that are gone included; also one without any."""
     api, idle = workload("api"), workload("idle")
-    cluster = Clustered([WEB, api, idle], [*PODS, pod(api, "api-5f6d8c9b7-bcdfg")])
+    cluster = FixedCluster([WEB, api, idle], [*PODS, pod(api, "api-5f6d8c9b7-bcdfg")])
     series = USED | {
         ("shop", "web-9d8c7b6f5-zzzzz", "app"): np.where(np.arange(WEEK) < 1440, DAY, np.nan),
         ("shop", "api-5f6d8c9b7-bcdfg", "app"): 2.0 * DAY,
@@ -294,11 +295,11 @@ def test_a_namespace_that_comes_in_groups_of_pods_is_advised_as_if_it_came_whole
 def test_owners_are_asked_only_where_names_alone_would_tell() -> None:
     """Once for a namespace; where nobody answers, names decide and it is said."""
     quiet, knowing, failing = (
-        Remembered({}),
-        Remembered({("shop", "web-9d8c7b6f5"): ("Rollout", "web")}),
-        Remembered(),
+        FixedOwners({}),
+        FixedOwners({("shop", "web-9d8c7b6f5"): ("Rollout", "web")}),
+        FixedOwners(),
     )
-    cluster = Clustered([WEB], PODS)
+    cluster = FixedCluster([WEB], PODS)
     told: list[str] = []
     _plan(cluster, Histories(USED), owners=quiet)
     assert quiet.asked == []
@@ -328,26 +329,26 @@ def test_names_kinds_and_namespaces_pick_workloads() -> None:
         ([], 4, None),
     ):
         histories = Histories({})
-        world = DataSources(Clustered(listed), histories, Clustered([]))
+        world = DataSources(FixedCluster(listed), histories, FixedCluster([]))
         assert len(plan(AdviceScope(names=names, algorithm=None), world, AT)) == count, names
         (asked,) = histories.asked
         assert asked[4] == spaces, names
     with pytest.raises(WorldFailed, match="workload api: not found in namespace shop"):
-        _plan(Clustered(listed), Histories({}), names=["api"], namespace="shop")
+        _plan(FixedCluster(listed), Histories({}), names=["api"], namespace="shop")
     for name, hint in (("mall/api", "; -n mall or -A look there"), ("deploy/api", ""), ("shop/api", "")):
         with pytest.raises(WorldFailed) as caught:
-            _plan(Clustered(listed), Histories({}), names=[name], namespace="shop")
+            _plan(FixedCluster(listed), Histories({}), names=[name], namespace="shop")
         assert str(caught.value) == f"workload {name}: not found in namespace shop{hint}"
     with pytest.raises(BadInput, match="expected NAME"):
-        _plan(Clustered(listed), Histories({}), names=["a/b/c"])
+        _plan(FixedCluster(listed), Histories({}), names=["a/b/c"])
 
 
 def test_nothing_is_read_where_there_is_nothing_to_advise() -> None:
     """And what a source says beside its answer is told once."""
     histories = Histories({})
     told: list[str] = []
-    assert _plan(Clustered([]), histories) == {}
+    assert _plan(FixedCluster([]), histories) == {}
     assert histories.asked == []
     partial = Histories(USED, lots=[("shop",), ("park",)], warnings=("a store is away",))
-    _plan(Clustered([WEB], PODS), partial, told=told)
+    _plan(FixedCluster([WEB], PODS), partial, told=told)
     assert told == ["a store is away"]

@@ -18,7 +18,7 @@ from equipoise.ports.cluster import UsageHistory
 from equipoise.recommendation import advisor, loop, publish
 from equipoise.recommendation.record import examine_all
 from tests.support.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
-from tests.support.recommendation.analytics_cluster import ALL, SPEC, TEMPLATE, Desk
+from tests.support.recommendation.analytics_cluster import ALL, SPEC, TEMPLATE, AnalyticsCluster
 
 TENANTS = ("blue", "green", "odd", "red")
 ODD = "odd"
@@ -26,7 +26,7 @@ NAMES = ("api", "web")
 AUTO = {"adoptionType": "Auto", "resourceSelectors": ALL}
 
 
-class Offices(Desk):
+class Offices(AnalyticsCluster):
     """Two Deployments and one Analytics for each tenant."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ def _bad_selector(offices: Offices, error: Exception, patch: pytest.MonkeyPatch)
 def _bad_past(offices: Offices, error: Exception, patch: pytest.MonkeyPatch) -> None:
     """Whoever reads the odd namespace fails, late, whatever else is read with it."""
     del patch
-    inner = offices.past
+    inner = offices.history
 
     def read(*args: Any, **more: Any) -> Iterator[UsageHistory]:
         yield from inner.read(*args, **more)
@@ -230,8 +230,8 @@ def test_a_past_that_fails_for_one_is_not_read_in_every_cycle() -> None:
     offices = Offices()
     _bad_past(offices, KeyError("x"), pytest.MonkeyPatch())
     offices.cycle()
-    reads = offices.past.reads
+    reads = offices.history.reads
     assert offices.said(ODD) == ("False", "InternalError")
     for _ in range(20):
         offices.cycle(after=30.0)
-    assert offices.past.reads - reads <= 10
+    assert offices.history.reads - reads <= 10

@@ -10,22 +10,22 @@ from equipoise.crd.definition import Standing
 from equipoise.ports import NoHistory
 from equipoise.sim.faults import FaultKind
 from tests.support.recommendation import analytics_facts as desk_facts
-from tests.support.recommendation.analytics_cluster import ALL, ANNOTATION, PERIOD, WEB, Desk
+from tests.support.recommendation.analytics_cluster import ALL, ANNOTATION, PERIOD, WEB, AnalyticsCluster
 
 
 def test_the_simulated_kinds_are_as_the_real_ones() -> None:
     """The same facts are checked on the API server."""
-    desk = Desk()
-    desk_facts.check(desk.objects, desk.ask(), lambda found, _: found())
+    simulation = AnalyticsCluster()
+    desk_facts.check(simulation.objects, simulation.ask(), lambda found, _: found())
 
 
 def test_the_seeds_shape() -> None:
     """Status, names, labels and spec as the seed prints them."""
-    desk = Desk()
-    asked = desk.ask()
-    report = desk.cycle()
+    simulation = AnalyticsCluster()
+    asked = simulation.ask()
+    report = simulation.cycle()
     assert [one.reason.code.value for one in report.decisions] == ["Recommend"]
-    status, given = desk.analytics().status, desk.given()
+    status, given = simulation.analytics().status, simulation.recommendation()
     assert status["conditions"] == [
         {
             "type": "Ready",
@@ -63,65 +63,67 @@ def test_the_seeds_shape() -> None:
     assert (ready["reason"], ready["message"]) == ("RecommendationReady", "Recommendation is ready")
     advice = yaml.safe_load(given.status["recommendedValue"])
     assert set(advice) == {"minReplicas", "maxReplicas", "metrics", "prediction"}
-    assert desk.annotations()[ANNOTATION] == given.status["recommendedValue"]
+    assert simulation.annotations()[ANNOTATION] == given.status["recommendedValue"]
     assert given.status["confidence"] == "high"
 
 
 def test_at_rest_nothing_is_written_and_a_period_updates_the_times_only() -> None:
     """One write for a run of a Periodical Analytics; the past is read once for it."""
-    desk = Desk()
-    desk.ask()
-    desk.cycle()
-    writes, given = desk.objects.writes, desk.given()
+    simulation = AnalyticsCluster()
+    simulation.ask()
+    simulation.cycle()
+    writes, given = simulation.objects.writes, simulation.recommendation()
     for _ in range(5):
-        report = desk.cycle(after=30)
+        report = simulation.cycle(after=30)
         assert (report.decisions, len(report.carried)) == ((), 1)
-    assert (desk.objects.writes, desk.past.reads) == (writes, 1)
-    desk.past.cores *= 1.0001
-    report = desk.cycle(after=PERIOD)
+    assert (simulation.objects.writes, simulation.history.reads) == (writes, 1)
+    simulation.history.cores *= 1.0001
+    report = simulation.cycle(after=PERIOD)
     assert len(report.decisions) == 1
-    assert (desk.objects.writes, desk.past.reads) == (writes + 1, 2)
-    assert desk.given() == given, "numbers that merely moved are no news"
-    assert desk.sim.actuator.events == []
+    assert (simulation.objects.writes, simulation.history.reads) == (writes + 1, 2)
+    assert simulation.recommendation() == given, "numbers that merely moved are no news"
+    assert simulation.sim.actuator.events == []
 
 
 def test_once_is_once_until_it_is_changed() -> None:
     """And a change of what was asked is a new question."""
-    desk = Desk()
-    desk.ask(completionStrategy={"completionStrategyType": "Once"})
-    desk.cycle()
-    desk.cycle(after=10 * 86400.0)
-    assert desk.past.reads == 1
-    desk.ask(completionStrategy={"completionStrategyType": "Once"}, config={"ehpa.default-min-replicas": "9"})
-    desk.cycle(after=30)
-    assert desk.past.reads == 2
+    simulation = AnalyticsCluster()
+    simulation.ask(completionStrategy={"completionStrategyType": "Once"})
+    simulation.cycle()
+    simulation.cycle(after=10 * 86400.0)
+    assert simulation.history.reads == 1
+    simulation.ask(
+        completionStrategy={"completionStrategyType": "Once"}, config={"ehpa.default-min-replicas": "9"}
+    )
+    simulation.cycle(after=30)
+    assert simulation.history.reads == 2
 
 
 def test_pods_that_start_are_waited_for_but_not_for_ever() -> None:
     """A new Analytics of a new workload need not wait for its period, nor end with Once."""
-    desk = Desk()
+    simulation = AnalyticsCluster()
     once = {"completionStrategyType": "Once"}
-    desk.ask(completionStrategy=once, config={"ehpa.pod-min-ready-seconds": "100"})
-    desk.cycle()
-    assert desk.given().status["conditions"][0]["reason"] == "TooFewAvailablePods"
-    desk.cycle(after=5)
-    assert desk.past.reads == 1
-    desk.cycle(after=100)
-    assert desk.given().status["conditions"][0]["reason"] == "RecommendationReady"
-    desk.ask("never", completionStrategy=once, config={"ehpa.pod-min-ready-seconds": "1000000"})
+    simulation.ask(completionStrategy=once, config={"ehpa.pod-min-ready-seconds": "100"})
+    simulation.cycle()
+    assert simulation.recommendation().status["conditions"][0]["reason"] == "TooFewAvailablePods"
+    simulation.cycle(after=5)
+    assert simulation.history.reads == 1
+    simulation.cycle(after=100)
+    assert simulation.recommendation().status["conditions"][0]["reason"] == "RecommendationReady"
+    simulation.ask("never", completionStrategy=once, config={"ehpa.pod-min-ready-seconds": "1000000"})
     for _ in range(40):
-        desk.cycle(after=60)
-    assert desk.past.reads == 2 + 14
+        simulation.cycle(after=60)
+    assert simulation.history.reads == 2 + 14
 
 
 def test_all_that_is_due_shares_one_reading() -> None:
     """Two types, two policies, by name and by label: CPU and memory are asked for once."""
-    desk = Desk("web", "api")
-    desk.ask("one")
-    desk.ask("two", resourceSelectors=ALL, type="Resource")
-    desk.ask("three", resourceSelectors=ALL, config={"ehpa.min-cpu-usage-threshold": "1000"})
-    report = desk.cycle()
-    assert desk.past.reads == 1
+    simulation = AnalyticsCluster("web", "api")
+    simulation.ask("one")
+    simulation.ask("two", resourceSelectors=ALL, type="Resource")
+    simulation.ask("three", resourceSelectors=ALL, config={"ehpa.min-cpu-usage-threshold": "1000"})
+    report = simulation.cycle()
+    assert simulation.history.reads == 1
     assert [one.reason.code.value for one in report.decisions] == [
         "Recommend",
         *["LowUsage"] * 2,
@@ -129,7 +131,7 @@ def test_all_that_is_due_shares_one_reading() -> None:
     ]
     given = {
         (one.labels["analysis.crane.io/analytics-name"], one.spec["targetRef"]["name"]): one
-        for one in desk.objects.recommendations()
+        for one in simulation.objects.recommendations()
     }
     assert set(given) == {("one", "web"), ("two", "api"), ("two", "web"), ("three", "api"), ("three", "web")}
     assert given["two", "api"].ref.name.startswith("two-resource-")
@@ -142,12 +144,12 @@ def test_all_that_is_due_shares_one_reading() -> None:
     assert "recommendedValue" not in refused
     assert refused["conditions"][0]["reason"] == "LowUsage"
     assert "which is 1000" in refused["conditions"][0]["message"]
-    (message,) = {one["message"] for one in desk.analytics("three").status["recommendations"]}
+    (message,) = {one["message"] for one in simulation.analytics("three").status["recommendations"]}
     assert message == refused["conditions"][0]["message"]
-    assert desk.ready("three") == ("True", "AnalyticsReady")
+    assert simulation.ready("three") == ("True", "AnalyticsReady")
     assert (
-        desk.analytics("three").status["recommendationsTotal"],
-        desk.analytics("three").status["recommendedTotal"],
+        simulation.analytics("three").status["recommendationsTotal"],
+        simulation.analytics("three").status["recommendedTotal"],
     ) == (2, 0)
 
 
@@ -182,52 +184,54 @@ REFUSED = [
 @pytest.mark.parametrize(("changes", "reason", "words"), REFUSED, ids=lambda part: str(part)[:30])
 def test_what_cannot_be_followed_says_why_by_path(changes: dict[str, Any], reason: str, words: str) -> None:
     """Once; nothing is read and nothing else is written; others are served."""
-    desk = Desk()
-    desk.ask("bad", **changes)
-    desk.cycle()
-    condition = desk.analytics("bad").status["conditions"][0]
+    simulation = AnalyticsCluster()
+    simulation.ask("bad", **changes)
+    simulation.cycle()
+    condition = simulation.analytics("bad").status["conditions"][0]
     assert (condition["status"], condition["reason"]) == ("False", reason)
     assert words in condition["message"]
-    desk.cycle(after=30)
-    assert (desk.objects.writes, desk.past.reads) == (1, 0)
-    assert [one.reason for one in desk.sim.actuator.events] == [reason]
-    desk.ask()
-    desk.cycle(after=30)
-    assert desk.ready() == ("True", "AnalyticsReady")
+    simulation.cycle(after=30)
+    assert (simulation.objects.writes, simulation.history.reads) == (1, 0)
+    assert [one.reason for one in simulation.sim.actuator.events] == [reason]
+    simulation.ask()
+    simulation.cycle(after=30)
+    assert simulation.ready() == ("True", "AnalyticsReady")
 
 
 def test_a_selection_that_fails_later_changes_nothing_and_recovers() -> None:
     """Earlier advice stands; when the workload is back, it is looked at at once."""
-    desk = Desk()
-    desk.ask()
-    desk.cycle()
-    given, times = desk.given(), desk.analytics().status["lastUpdateTime"]
-    web = desk.sim.state.workloads.pop(WEB)
-    desk.cycle(after=PERIOD)
-    assert desk.ready() == ("False", "FailedSelectResource")
-    assert desk.given() == given
-    assert desk.analytics().status["lastUpdateTime"] == times
-    desk.sim.state.workloads[WEB] = web
-    desk.cycle(after=30)
-    assert desk.ready() == ("True", "AnalyticsReady")
+    simulation = AnalyticsCluster()
+    simulation.ask()
+    simulation.cycle()
+    given, times = simulation.recommendation(), simulation.analytics().status["lastUpdateTime"]
+    web = simulation.sim.state.workloads.pop(WEB)
+    simulation.cycle(after=PERIOD)
+    assert simulation.ready() == ("False", "FailedSelectResource")
+    assert simulation.recommendation() == given
+    assert simulation.analytics().status["lastUpdateTime"] == times
+    simulation.sim.state.workloads[WEB] = web
+    simulation.cycle(after=30)
+    assert simulation.ready() == ("True", "AnalyticsReady")
 
 
 def test_a_workload_that_is_selected_no_more_loses_its_recommendation() -> None:
     """And of two for one workload the older stays."""
-    desk = Desk("web", "api")
-    desk.ask(resourceSelectors=ALL)
-    desk.cycle()
-    twice = next(one for one in desk.objects.recommendations() if one.spec["targetRef"]["name"] == "web")
-    desk.sim.advance(1)
-    spare = desk.objects.create(
+    simulation = AnalyticsCluster("web", "api")
+    simulation.ask(resourceSelectors=ALL)
+    simulation.cycle()
+    twice = next(
+        one for one in simulation.objects.recommendations() if one.spec["targetRef"]["name"] == "web"
+    )
+    simulation.sim.advance(1)
+    spare = simulation.objects.create(
         {
             "metadata": {"generateName": "web-hpa-hpa-", "namespace": "shop", "labels": twice.labels},
             "spec": twice.spec,
         }
     )
-    desk.sim.state.workloads.pop(WEB._replace(name="api"))
-    desk.cycle(after=PERIOD)
-    assert [one.ref.uid for one in desk.objects.recommendations()] == [twice.ref.uid]
+    simulation.sim.state.workloads.pop(WEB._replace(name="api"))
+    simulation.cycle(after=PERIOD)
+    assert [one.ref.uid for one in simulation.objects.recommendations()] == [twice.ref.uid]
     assert spare.ref.uid != twice.ref.uid
 
 
@@ -243,109 +247,109 @@ def test_without_a_past_there_is_a_condition_and_earlier_advice_stands(
     error: WorldFailed, reason: str, is_failure: bool
 ) -> None:
     """Said once, whatever the error's numbers; tried again; well again when it answers."""
-    desk = Desk()
-    desk.ask()
-    desk.past.error = error
-    report = desk.cycle()
-    assert desk.ready() == ("False", reason)
+    simulation = AnalyticsCluster()
+    simulation.ask()
+    simulation.history.error = error
+    report = simulation.cycle()
+    assert simulation.ready() == ("False", reason)
     assert bool(report.failure) is is_failure
     assert bool(report.warnings) is not is_failure
-    desk.past.error = WorldFailed("it took 3.8 s") if is_failure else error
-    desk.cycle(after=30)
-    assert desk.objects.writes == 1
-    desk.past.error = None
-    desk.cycle(after=60)
-    assert desk.ready() == ("True", "AnalyticsReady")
+    simulation.history.error = WorldFailed("it took 3.8 s") if is_failure else error
+    simulation.cycle(after=30)
+    assert simulation.objects.writes == 1
+    simulation.history.error = None
+    simulation.cycle(after=60)
+    assert simulation.ready() == ("True", "AnalyticsReady")
 
 
 def test_who_does_not_lead_does_nothing_and_who_loses_the_lead_stops() -> None:
     """Also in the middle of reading and of writing; the next leader does the rest."""
-    desk = Desk("web", "api")
-    desk.ask(resourceSelectors=ALL)
-    desk.leadership.is_leading = False
-    desk.cycle()
-    assert (desk.objects.writes, desk.past.reads) == (0, 0)
-    desk.leadership.is_leading = True
-    made = desk.objects.create
+    simulation = AnalyticsCluster("web", "api")
+    simulation.ask(resourceSelectors=ALL)
+    simulation.leadership.is_leading = False
+    simulation.cycle()
+    assert (simulation.objects.writes, simulation.history.reads) == (0, 0)
+    simulation.leadership.is_leading = True
+    made = simulation.objects.create
 
     def lose(manifest: Any) -> Any:
-        desk.leadership.is_leading = False
+        simulation.leadership.is_leading = False
         return made(manifest)
 
-    desk.objects.create = lose  # type: ignore[method-assign]
-    desk.cycle(after=30)
-    assert (desk.objects.writes, len(desk.objects.recommendations())) == (1, 1)
-    assert "conditions" not in desk.analytics().status
-    desk.objects.create = made  # type: ignore[method-assign]
-    desk.leadership.is_leading = True
-    desk.cycle(after=30)
-    assert desk.ready() == ("True", "AnalyticsReady")
-    assert len(desk.objects.recommendations()) == 2
+    simulation.objects.create = lose  # type: ignore[method-assign]
+    simulation.cycle(after=30)
+    assert (simulation.objects.writes, len(simulation.objects.recommendations())) == (1, 1)
+    assert "conditions" not in simulation.analytics().status
+    simulation.objects.create = made  # type: ignore[method-assign]
+    simulation.leadership.is_leading = True
+    simulation.cycle(after=30)
+    assert simulation.ready() == ("True", "AnalyticsReady")
+    assert len(simulation.objects.recommendations()) == 2
 
 
 def test_an_api_server_that_fails_ends_the_cycle_only() -> None:
     """It is known who was not answered, and the next cycle does it."""
-    desk = Desk()
-    desk.ask()
-    desk.sim.faults.add(FaultKind.API_UNAVAILABLE, seconds=5)
+    simulation = AnalyticsCluster()
+    simulation.ask()
+    simulation.sim.faults.add(FaultKind.API_UNAVAILABLE, seconds=5)
     with pytest.raises(WorldFailed):
-        desk.cycle()
-    desk.cycle(after=30)
-    assert desk.ready() == ("True", "AnalyticsReady")
+        simulation.cycle()
+    simulation.cycle(after=30)
+    assert simulation.ready() == ("True", "AnalyticsReady")
 
 
 def test_status_holds_200_and_a_count() -> None:
     """However many there are."""
-    desk = Desk(*(f"web-{number}" for number in range(203)))
-    desk.ask(resourceSelectors=ALL, algorithmType="profile")
-    desk.cycle()
-    status = desk.analytics().status
+    simulation = AnalyticsCluster(*(f"web-{number}" for number in range(203)))
+    simulation.ask(resourceSelectors=ALL, algorithmType="profile")
+    simulation.cycle()
+    status = simulation.analytics().status
     assert (len(status["recommendations"]), status["recommendationsTotal"]) == (200, 203)
-    assert len(desk.objects.recommendations()) == 203
+    assert len(simulation.objects.recommendations()) == 203
 
 
 def test_a_definition_that_is_not_ours_is_left_alone_unless_told() -> None:
     """With a condition where nobody else answers; what another controller said stays as it is."""
-    desk = Desk()
-    desk.objects.whose = Standing.FOREIGN
-    theirs = desk.objects.ask("shop", "theirs", desk.ask().spec)
-    desk.objects.write_status(
+    simulation = AnalyticsCluster()
+    simulation.objects.whose = Standing.FOREIGN
+    theirs = simulation.objects.ask("shop", "theirs", simulation.ask().spec)
+    simulation.objects.write_status(
         theirs, {"conditions": [{"type": "Ready", "status": "True", "reason": "AnalyticsReady"}]}
     )
-    report = desk.cycle()
+    report = simulation.cycle()
     assert "compat.crane: on takes over" in report.warnings[-1]
-    assert desk.analytics().status == {}, "its own controller has some seconds to answer"
+    assert simulation.analytics().status == {}, "its own controller has some seconds to answer"
     for _ in range(3):
-        desk.cycle(after=15)
-    assert desk.ready() == ("False", "ForeignController")
-    assert desk.ready("theirs") == ("True", "AnalyticsReady")
-    assert (desk.objects.writes, desk.past.reads) == (2, 0)
-    desk.loop.takes_over = True
-    desk.cycle(after=30)
-    assert desk.ready() == desk.ready("theirs") == ("True", "AnalyticsReady")
-    assert len(desk.objects.recommendations()) == 2
+        simulation.cycle(after=15)
+    assert simulation.ready() == ("False", "ForeignController")
+    assert simulation.ready("theirs") == ("True", "AnalyticsReady")
+    assert (simulation.objects.writes, simulation.history.reads) == (2, 0)
+    simulation.loop.takes_over = True
+    simulation.cycle(after=30)
+    assert simulation.ready() == simulation.ready("theirs") == ("True", "AnalyticsReady")
+    assert len(simulation.objects.recommendations()) == 2
 
 
 def test_a_definition_that_drops_fields_stays_quiet_too() -> None:
     """Crane's knows neither the count nor the confidence."""
-    desk = Desk(takes_over=True)
-    desk.objects.whose = Standing.FOREIGN
-    desk.objects.unknown_fields = frozenset(
+    simulation = AnalyticsCluster(takes_over=True)
+    simulation.objects.whose = Standing.FOREIGN
+    simulation.objects.unknown_fields = frozenset(
         {"confidence", "coveragePercent", "reason", "description", "recommendationsTotal"}
     )
-    desk.ask()
-    desk.cycle()
-    writes = desk.objects.writes
-    desk.cycle(after=30)
-    assert desk.objects.writes == writes
-    desk.cycle(after=PERIOD)
-    assert desk.objects.writes == writes + 1
+    simulation.ask()
+    simulation.cycle()
+    writes = simulation.objects.writes
+    simulation.cycle(after=30)
+    assert simulation.objects.writes == writes
+    simulation.cycle(after=PERIOD)
+    assert simulation.objects.writes == writes + 1
 
 
 def test_kinds_that_are_not_installed_are_a_warning() -> None:
     """And no failure: other balancers go on, and this one waits."""
-    desk = Desk()
-    desk.objects.whose = Standing.ABSENT
-    report = desk.cycle()
+    simulation = AnalyticsCluster()
+    simulation.objects.whose = Standing.ABSENT
+    report = simulation.cycle()
     assert (report.failure, len(report.warnings)) == ("", 1)
     assert "equipoise crds apply" in report.warnings[0]

@@ -13,7 +13,7 @@ from equipoise.recommendation.files import FileDefaults, observe
 from equipoise.recommendation.ownership import PodOwnership
 from equipoise.recommendation.usage import AWAY_SECONDS_MIN, HistoryReader, by_ordinal, scaled_away
 from equipoise.stats.samples import Samples
-from tests.support.recommendation.clusters import AT, END, TIMES, WEEK, Clustered, Histories, pod, workload
+from tests.support.recommendation.clusters import AT, END, TIMES, WEEK, FixedCluster, Histories, pod, workload
 from tests.support.recommendation.worlds import decisions, plan, policy
 
 DB = workload("db", "StatefulSet")
@@ -57,7 +57,7 @@ def test_a_stateful_set_that_is_smaller_by_night_has_a_whole_week(is_live: bool)
     both = {"db-0": np.where(IS_DAY, 2.0, 1.0), "db-1": np.where(IS_DAY, 2.0, np.nan)}
     if is_live:
         series = {("shop", name, "app"): values for name, values in both.items()}
-        cluster = Clustered([DB], [pod(DB, "db-0")])
+        cluster = FixedCluster([DB], [pod(DB, "db-0")])
         world = DataSources(cluster, Histories(series), cluster)
         (decision,) = plan(AdviceScope(policy=OPEN, algorithm=None), world, AT)
     else:
@@ -141,7 +141,7 @@ def test_a_container_that_is_missing_alone_is_a_hole() -> None:
         ("shop", f"db-{number}", name): np.ones(WEEK) for number in range(2) for name in ("app", "proxy")
     }
     series["shop", "db-1", "proxy"][HOUR] = np.nan
-    cluster = Clustered([DB], [])
+    cluster = FixedCluster([DB], [])
     settings_ = policy(min_cpu_usage_threshold="0", pod_available_ratio="0")
 
     def samples() -> int:

@@ -13,7 +13,7 @@ from equipoise.recommendation.observe import Containers, Observation, summarise
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.record import AdviceRequest, examine, examine_all
 from equipoise.stats.predict import Algorithm
-from tests.support.recommendation.clusters import AT, DAY, Clustered, Histories, pod, workload
+from tests.support.recommendation.clusters import AT, DAY, FixedCluster, Histories, pod, workload
 from tests.support.recommendation.worlds import policy
 
 HPA = AdviceRequest(policy())
@@ -94,7 +94,7 @@ def test_live_questions_about_the_same_workloads_share(summaries: list[int]) -> 
     web, api, db = workload("web"), workload("api"), workload("db")
     pods = [pod(one, f"{one.ref.name}-7c9f8b6d5-bcdfg") for one in (web, api, db)]
     series = {("shop", one.name, "app"): 6.0 * DAY for one in pods}
-    cluster = Clustered([web, api, db], pods)
+    cluster = FixedCluster([web, api, db], pods)
     world = DataSources(cluster, Histories(series, dict.fromkeys(series, 1e8)), cluster)
     jobs = [
         AdviceBatch(HPA, [web, api, db]),

@@ -17,13 +17,13 @@ from equipoise.sim.sharing import Partitions
 from equipoise.sim.template import Budget, Delay, Template
 from equipoise.sim.world import World
 from tests.support.rotation.running import Run, run_in
-from tests.support.rotation.tenants import ENFORCE, NoBudgets, Policies, Refusing, loop_in
+from tests.support.rotation.tenants import ENFORCE, NoBudgets, Policies, RefusingActuator, loop_in
 
 
 def test_a_rollout_in_the_middle_ends_a_rotation_and_holds_the_next() -> None:
     """Nothing can be compared: interrupted, no failure is counted, and nobody goes while it lasts."""
     run = run_in(six_pods(1), {"cooldown": "1m"})
-    run.until_gone(1)
+    run.until_evicted(1)
     run.rest(60)
     run.world.roll_out(run.workload, Template())
     gone = len(run.gone)
@@ -57,7 +57,7 @@ def test_a_rollout_holds_a_hot_workload() -> None:
 def test_an_autoscaler_in_the_middle_ends_a_rotation() -> None:
     """Twice the load comes, the HPA scales: before and after are two workloads."""
     run = run_in(six_pods(1), {"cooldown": "1m"})
-    run.until_gone(1)
+    run.until_evicted(1)
     run.workload.shape = Constant(2 * sum(SIX_LOADS))
     codes = []
     while not run.verdicts:
@@ -149,7 +149,7 @@ NEXT = {EvictionResult.REFUSED: Code.PDB_BLOCKED, EvictionResult.FORBIDDEN: Code
 def test_a_refused_eviction_is_told_and_uses_no_budget(result: EvictionResult) -> None:
     """One is asked for, the rest of the wave stays, and what surely did not happen starts no cooldown."""
     scene = six_pods(1)
-    refusing = Refusing(scene.world, result)
+    refusing = RefusingActuator(scene.world, result)
     run = run_in(scene, {"maxUnavailable": 3}, actuator=refusing, cluster=NoBudgets(scene.world.cluster))
     run.cycle()
     (outcome,) = run.reports[-1].outcomes
@@ -165,7 +165,7 @@ def test_a_refused_eviction_is_told_and_uses_no_budget(result: EvictionResult) -
 def test_what_is_forbidden_is_asked_for_seldom() -> None:
     """Without the right to evict, `Enforce` is a preview: in two hours a handful of tries, not 240."""
     scene = six_pods(1)
-    refusing = Refusing(scene.world, EvictionResult.FORBIDDEN)
+    refusing = RefusingActuator(scene.world, EvictionResult.FORBIDDEN)
     run = run_in(scene, actuator=refusing, cluster=NoBudgets(scene.world.cluster))
     for decision in run.run(240):
         assert decision.reason.code in {Code.ROTATE, Code.OPTED_OUT}
@@ -177,9 +177,11 @@ def test_a_refused_next_wave_is_no_wave_and_the_rotation_stays_open() -> None:
     """The budget is taken by somebody else for ten minutes: the count of waves is of those that went."""
     scene = six_pods(1)
     run = run_in(scene, {"cooldown": "2h"})
-    run.until_gone(1)
+    run.until_evicted(1)
     run.rest(400)
-    run.start(actuator=Refusing(scene.world, EvictionResult.BLOCKED), cluster=NoBudgets(scene.world.cluster))
+    run.start(
+        actuator=RefusingActuator(scene.world, EvictionResult.BLOCKED), cluster=NoBudgets(scene.world.cluster)
+    )
     run.run(10)
     assert len(run.gone) == 1
     assert len(run.ledger.entries) > 5
@@ -228,7 +230,7 @@ def test_another_writer_while_a_verdict_is_written_costs_a_cycle_and_no_verdict(
     """It is decided again from what is there then."""
     scene = six_pods(1)
     run = run_in(scene, {"cooldown": "2h"})
-    run.until_gone(4)
+    run.until_evicted(4)
     run.start(store=Meddling(scene.world, scene.workload.ref, 30))
     run.run(60)
     (verdict,) = run.verdicts
@@ -239,7 +241,7 @@ def test_another_writer_while_a_verdict_is_written_costs_a_cycle_and_no_verdict(
 def test_a_pause_between_two_waves_holds_the_next_and_keeps_the_rotation() -> None:
     """Stop means stop; what was begun is still measured."""
     run = run_in(six_pods(1), {"cooldown": "2h"})
-    run.until_gone(2)
+    run.until_evicted(2)
     run.pauses.who = "alice"
     codes = {decision.reason.code for decision in run.run(40)}
     assert Code.HELD_BY_PAUSE in codes
@@ -253,7 +255,7 @@ def test_a_pause_between_two_waves_holds_the_next_and_keeps_the_rotation() -> No
 def test_a_rotation_that_nobody_goes_on_with_is_left_open() -> None:
     """Held for more than an hour: over, without a verdict on whether it helped."""
     run = run_in(six_pods(1), {"cooldown": "4h"})
-    run.until_gone(2)
+    run.until_evicted(2)
     run.pauses.who = "alice"
     run.run(130)
     (verdict,) = run.verdicts

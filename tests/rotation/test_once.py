@@ -21,7 +21,7 @@ from equipoise.sim.faults import FaultKind
 from equipoise.sim.scenes import SixPods, six_pods, unbalanced
 from equipoise.sim.world import World
 from tests.support.rotation.running import Run, run_in, serving
-from tests.support.rotation.tenants import Diary, FrozenPods, NoBudgets, Refusing, ports_in
+from tests.support.rotation.tenants import Diary, FrozenPods, NoBudgets, RefusingActuator, ports_in
 
 
 def _plan(scene: SixPods, **changes: Any) -> tuple[Decision, list[str]]:
@@ -57,7 +57,7 @@ def test_a_plan_asks_the_server_once_and_changes_nothing() -> None:
 def test_what_the_server_would_refuse_is_held(result: EvictionResult, code: Code, words: str) -> None:
     """All of it: what follows waits for the first."""
     scene, diary = six_pods(1), Diary()
-    decision, warned = _plan(scene, actuator=Refusing(scene.world, result), journal=diary)
+    decision, warned = _plan(scene, actuator=RefusingActuator(scene.world, result), journal=diary)
     assert decision.reason.code is code
     assert words in decision.reason.sentence
     assert (decision.actions, len(decision.held), warned) == ((), 4, [])
@@ -67,7 +67,7 @@ def test_what_the_server_would_refuse_is_held(result: EvictionResult, code: Code
 def test_without_the_right_to_evict_a_plan_counts_and_says_so() -> None:
     """Arithmetic alone, and a warning."""
     scene = six_pods(1)
-    decision, warned = _plan(scene, actuator=Refusing(scene.world, EvictionResult.FORBIDDEN))
+    decision, warned = _plan(scene, actuator=RefusingActuator(scene.world, EvictionResult.FORBIDDEN))
     assert decision.reason.code is Code.ROTATE
     assert warned == ["the right to evict is missing, so budgets were counted and the server was not asked"]
 
@@ -290,7 +290,7 @@ def test_a_command_that_was_refused_evicted_nothing_and_says_so(result: Eviction
     """No action is listed as done, and the failure names the pod."""
     scene = six_pods(1)
     rotating, _ = _alone(scene)
-    refusing = Refusing(scene.world, result)
+    refusing = RefusingActuator(scene.world, result)
     rotating.rotator.ports = replace(rotating.rotator.ports, actuator=refusing)
     (done,) = rotating.run(3600)
     assert done.decision.actions == ()

@@ -161,7 +161,7 @@ def test_three_cycles_in_a_row_come_before_the_first_eviction_and_none_before_th
     assert first.reason.sentence.endswith("was hot in 1 cycle in a row, and 3 are needed.")
     assert third.reason.code is Code.ROTATE
     assert len(run.gone) == 1
-    run.until_gone(2)
+    run.until_evicted(2)
     told = [report.decisions[0].reason.code for report in run.reports]
     assert told.count(Code.HELD_BY_THRESHOLD) == 2
 
@@ -169,7 +169,7 @@ def test_three_cycles_in_a_row_come_before_the_first_eviction_and_none_before_th
 def test_a_new_leader_in_the_middle_of_a_rotation_does_not_wait_for_a_streak() -> None:
     """The pods were hot for long enough when it began; the next wave waits for its measurement only."""
     run = run_in(six_pods(1), is_debounced=True)
-    run.until_gone(1)
+    run.until_evicted(1)
     run.rest(400)
     run.start(2, is_debounced=True)
     assert run.cycle().reason.code is Code.ROTATE
@@ -195,7 +195,7 @@ def test_a_gap_in_the_metrics_delays_the_verdict_and_does_not_change_it(lost_sec
     plain = run_in(six_pods(1), {"cooldown": "2h"})
     plain.run(80)
     run = run_in(six_pods(1), {"cooldown": "2h"})
-    run.until_gone(4)
+    run.until_evicted(4)
     lost_until = run.world.now + 200
     run.world.faults.add(
         FaultKind.METRICS_GAP, seconds=lost_seconds, starts_at=lost_until - lost_seconds, target="shop/web"

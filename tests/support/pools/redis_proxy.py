@@ -12,7 +12,7 @@ READ_BYTES = 1 << 20
 
 
 @dataclass
-class Wire:
+class RedisProxy:
     """What is lost from now on; scripts that come before `skips` are used up pass as they are."""
 
     path: str
@@ -127,9 +127,9 @@ def _answer(asked: bytes, far: socket.socket) -> bytes:
 
 
 @contextmanager
-def wire_to(url: str) -> Iterator[Wire]:
+def proxy_to(url: str) -> Iterator[RedisProxy]:
     """Stand before the server of this socket."""
-    found = Wire(url.removeprefix("unix://"))
+    found = RedisProxy(url.removeprefix("unix://"))
     found.start()
     try:
         yield found

@@ -34,8 +34,8 @@ SPEC: dict[str, Any] = {
 
 
 @dataclass
-class Leading:
-    """Leads until it is told not to."""
+class FixedLeadership:
+    """Leads while `is_leading` is set."""
 
     is_leading: bool = True
 
@@ -44,8 +44,8 @@ class Leading:
 
 
 @dataclass
-class Diary:
-    """Keeps every record."""
+class JournalOfRecords:
+    """Holds every record in a list."""
 
     records: list[Record] = field(default_factory=list)
 
@@ -55,10 +55,10 @@ class Diary:
 
 
 @dataclass
-class Past:
+class FixedHistory:
     """A week of every pod that runs, or an error."""
 
-    desk: "Desk"
+    simulation: "AnalyticsCluster"
     cores: float = 6.0
     error: WorldFailed | None = None
     reads: int = 0
@@ -67,13 +67,13 @@ class Past:
         self.reads += 1
         if self.error is not None:
             raise self.error
-        pods = self.desk.sim.cluster.pods()
+        pods = self.simulation.sim.cluster.pods()
         series = {(pod.namespace, pod.name, "app"): self.cores * DAY for pod in pods}
         memory = dict.fromkeys(series, 1e8)
         return Histories(series, memory).read(*asked, **more)
 
 
-class Desk:
+class AnalyticsCluster:
     """A simulated cluster with the Deployment `shop/web`, and the loop that answers Analytics in it."""
 
     def __init__(self, *workloads: str, **options: Any) -> None:
@@ -83,14 +83,14 @@ class Desk:
             self.sim.add_workload("shop", name, replicas=2, template=TEMPLATE)
         self.sim.advance(60)
         self.objects = SimAnalyses(self.sim.state)
-        self.past = Past(self)
-        self.leadership, self.journal = Leading(), Diary()
+        self.history = FixedHistory(self)
+        self.leadership, self.journal = FixedLeadership(), JournalOfRecords()
         self.hpas: list[HpaSpec] = []
         self.ids = 0
         self.loop = RecommendationLoop(
             objects=self.objects,
             cluster=self.sim.cluster,
-            sources=lambda: DataSources(self.sim.cluster, self.past, self),
+            sources=lambda: DataSources(self.sim.cluster, self.history, self),
             applier=self.sim.applier,
             actuator=self.sim.actuator,
             pauses=self.sim.pauses,
@@ -101,7 +101,7 @@ class Desk:
         )
 
     def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
-        """Give the HPAs word for word, as a server does."""
+        """Return the HPAs as a server does."""
         del namespace
         return self.hpas
 
@@ -111,21 +111,21 @@ class Desk:
         return f"{self.ids:04}"
 
     def cycle(self, after: float = 0.0) -> CycleReport:
-        """Let time pass, then do one turn."""
+        """Advance the time, then run one cycle."""
         if after:
             self.sim.advance(after)
         return self.loop.cycle(self.sim.now)
 
     def ask(self, name: str = "web-hpa", **changes: Any) -> PolicyObject:
-        """Ask as the seed does, but for these fields."""
+        """Create an Analytics like the seed's, except for these fields."""
         return self.objects.ask("shop", name, SPEC | changes)
 
     def analytics(self, name: str = "web-hpa") -> PolicyObject:
         (found,) = [one for one in self.objects.analytics() if one.ref.name == name]
         return found
 
-    def given(self) -> PolicyObject:
-        """Give the only Recommendation."""
+    def recommendation(self) -> PolicyObject:
+        """Return the only Recommendation."""
         (found,) = self.objects.recommendations()
         return found
 
@@ -134,7 +134,7 @@ class Desk:
         return found["status"], found["reason"]
 
     def adopted(self) -> tuple[str, str]:
-        found = condition_of(self.given().status, "Adopted")
+        found = condition_of(self.recommendation().status, "Adopted")
         return (found["status"], found["reason"]) if found else ("", "")
 
     def annotations(self, name: str = "web") -> dict[str, str]:

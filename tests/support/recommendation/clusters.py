@@ -112,7 +112,7 @@ class Histories:
                 for part in self._parts(measure.name, scope, grouping):
                     if on_bytes is not None:
                         on_bytes(1000)
-                    lot = self._lot(measure.name, scope, part)
+                    lot = self._part(measure.name, scope, part)
                     self.given(lot)
                     yield lot
                     del lot
@@ -129,7 +129,7 @@ class Histories:
                 self.groups.setdefault(group, []).append(pod)
         yield from map(frozenset, self.groups.values())
 
-    def _lot(self, measure: str, scope: tuple[str, ...] | None, part: frozenset[str] | None) -> UsageHistory:
+    def _part(self, measure: str, scope: tuple[str, ...] | None, part: frozenset[str] | None) -> UsageHistory:
         series = {"cpu": self.cpu, "memory": self.memory}[measure]
         keys = [key for key in series if scope is None or key[0] in scope]
         if part is not None:
@@ -153,8 +153,8 @@ class Histories:
 
 
 @dataclass
-class Remembered:
-    """Knows owners, or fails."""
+class FixedOwners:
+    """Returns fixed owners, or fails."""
 
     known: Mapping[tuple[str, str], tuple[str, str]] | None = None
     asked: list[Sequence[str]] = field(default_factory=list)
@@ -168,8 +168,8 @@ class Remembered:
 
 
 @dataclass(frozen=True)
-class Clustered:
-    """Lists what it was given; it is also where HPAs are read word for word."""
+class FixedCluster:
+    """Lists fixed workloads, pods and HPAs."""
 
     listed: Sequence[Workload]
     running: Sequence[Pod] = ()

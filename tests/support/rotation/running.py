@@ -88,7 +88,7 @@ class Run:
             self.rest()
         return decisions
 
-    def until_gone(self, count: int, cycles_max: int = 200) -> None:
+    def until_evicted(self, count: int, cycles_max: int = 200) -> None:
         """Go on until so many pods have been sent away."""
         for _ in range(cycles_max):
             if len(self.gone) >= count:

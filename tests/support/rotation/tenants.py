@@ -105,7 +105,7 @@ class NoBudgets:
         return getattr(self._inner, name)
 
 
-class Refusing:
+class RefusingActuator:
     """An API server that answers every eviction alike."""
 
     def __init__(self, world: World, result: EvictionResult) -> None:
@@ -159,7 +159,7 @@ def reconnect(loop: RotationLoop, **changes: Any) -> None:
     loop._rotator.ports = loop.ports
 
 
-class NothingKept:
+class InertPorts:
     """A store and a journal that are empty, and nobody who pauses."""
 
     def read(self, key: WorkloadRef) -> Stored:
@@ -192,7 +192,7 @@ class NoActuator:
 
 def reading_ports(cluster: Cluster, metrics: Metrics, at: float) -> Ports:
     """The ports of a plan that has a cluster and metrics alone."""
-    nothing = NothingKept()
+    nothing = InertPorts()
     return Ports(
         cluster=cluster,
         metrics=metrics,
