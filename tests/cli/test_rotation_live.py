@@ -17,7 +17,7 @@ from equipoise.core.cluster import Selector, Workload, WorkloadRef
 from equipoise.core.decision import Decision, EvictPod, Outcome
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
-from equipoise.rotation.command import BY_HAND, RotateCommand, WorkloadResult
+from equipoise.rotation.command import COMMAND_REF, RotateCommand, WorkloadResult
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.progress import RotationDetails, RotationMemory
 from equipoise.rotation.status import CycleItem, Target
@@ -152,7 +152,9 @@ def _turn(decision: Decision, *outcomes: Outcome) -> CycleItem:
     ref = WorkloadRef("apps/v1", "Deployment", "shop", "web")
     workload = Workload(ref, "u", "1", 6, 6, 6, 6, 1, 1, Selector(()), ())
     details = RotationDetails(memory=RotationMemory.from_data(decision.memory))
-    return CycleItem(Target(BY_HAND, RotationPolicy(), Mode.ENFORCE, workload), decision, outcomes, details)
+    return CycleItem(
+        Target(COMMAND_REF, RotationPolicy(), Mode.ENFORCE, workload), decision, outcomes, details
+    )
 
 
 def test_progress_is_one_line_per_wave_and_silent_while_nothing_changes(

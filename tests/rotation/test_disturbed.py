@@ -227,7 +227,7 @@ def test_without_its_ledgers_nobody_acts_and_a_plan_goes_on() -> None:
     assert report.warnings == ["what was done before is unknown: no answer"]
     warned: list[str] = []
     ports = ports_in(world, store=Unreachable())
-    decisions = plan(RotationPolicy(), ports, world.now, None, asks_server=False, warn=warned.append)
+    decisions = plan(RotationPolicy(), ports, world.now, None, uses_dry_run=False, warn=warned.append)
     assert [decision.reason.code for decision in decisions] == [Code.ROTATE]
     assert warned == report.warnings
 

@@ -18,7 +18,7 @@ from equipoise.rotation.command import RotateCommand, WorkloadResult, plan
 from equipoise.rotation.execute import Ports
 from equipoise.rotation.loop import Options
 from equipoise.rotation.policy import RotationPolicy
-from equipoise.rotation.status import MAYBE_GONE, CycleItem
+from equipoise.rotation.status import MAYBE_EVICTED, CycleItem
 from equipoise.runtime.output import tell, warn
 
 NOT_FOUND = 404
@@ -171,7 +171,7 @@ class WaveProgress:
 
     def _line(self, item: CycleItem) -> str:
         decision, run = item.decision, item.details.memory.run
-        has_gone = any(outcome.result in MAYBE_GONE for outcome in item.outcomes)
+        has_gone = any(outcome.result in MAYBE_EVICTED for outcome in item.outcomes)
         if item.outcomes and not has_gone:
             return f"nothing went: {', '.join(_told(outcome) for outcome in item.outcomes)}"
         if item.outcomes:

@@ -304,14 +304,14 @@ class PoolsLoop:
         return held_by_pause(self.pauses, self.namespace) or held_by_leader(self.leadership)
 
     def _in_chunks(
-        self, actions: Sequence[Any], ask: Callable[[Sequence[Any]], Sequence[PoolAnswer]]
+        self, actions: Sequence[Any], request: Callable[[Sequence[Any]], Sequence[PoolAnswer]]
     ) -> list[Outcome]:
         """Send actions in chunks; stop when this replica leads no more, or the server stops answering."""
 
         def send(part: Sequence[Any]) -> list[Outcome]:
             return [
                 Outcome(action, answer.code.value, answer.detail or SENTENCES.get(answer.code, answer.tier))
-                for action, answer in zip(part, ask(part), strict=True)
+                for action, answer in zip(part, request(part), strict=True)
             ]
 
         outcomes: list[Outcome] = []

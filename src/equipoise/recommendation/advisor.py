@@ -289,12 +289,8 @@ class _AdviceRun:
         selected = [{workload.ref for workload in batch.workloads} for batch in self.batches]
         for some in reader.batches():
             pairs = [(ref, number) for ref in some for number, own in enumerate(selected) if ref in own]
-            found = self.isolation.each(
-                pairs,
-                partial(self._examined, reader, peaks, missing),
-                lambda pair: pair[0].subject,
-                RUN_ERRORS,
-            )
+            examined = partial(self._examined, reader, peaks, missing)
+            found = self.isolation.each(pairs, examined, lambda pair: pair[0].subject, RUN_ERRORS)
             for (ref, number), one in zip(pairs, found, strict=True):
                 failed = one if isinstance(one, FailedTurn) else self.ownership.failed.get(ref.namespace)
                 if failed is not None:

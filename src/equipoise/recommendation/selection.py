@@ -209,11 +209,11 @@ class Precedence(NamedTuple):
     def annotates_before(self, recommendation: PolicyObject) -> PolicyObject | None:
         """Return the older Analytics whose advice the workload is annotated with."""
         key = (target_of(recommendation), str(recommendation.spec.get("type")))
-        return _other(self.annotating.get(key), recommendation)
+        return _unless_same(self.annotating.get(key), recommendation)
 
     def applies_before(self, recommendation: PolicyObject) -> PolicyObject | None:
         """Return the older Analytics whose advice is applied as the workload's HPA."""
-        return _other(self.applying.get(target_of(recommendation)), recommendation)
+        return _unless_same(self.applying.get(target_of(recommendation)), recommendation)
 
     def is_first(self, recommendation: PolicyObject) -> bool:
         """Return whether no older Analytics takes precedence where this advice is to be adopted."""
@@ -272,5 +272,5 @@ def adoption_of(recommendation: PolicyObject) -> AdoptionType:
         return AdoptionType.STATUS_AND_ANNOTATION
 
 
-def _other(first: PolicyObject | None, recommendation: PolicyObject) -> PolicyObject | None:
+def _unless_same(first: PolicyObject | None, recommendation: PolicyObject) -> PolicyObject | None:
     return None if first is None or first.ref.uid == analytics_uid(recommendation) else first

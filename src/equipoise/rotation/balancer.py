@@ -29,9 +29,9 @@ LABELS = ("namespace", "workload")
 
 def _parts(batch: Batch) -> Iterator[Batch]:
     part, pods = [], 0
-    for asked in batch:
-        part.append(asked)
-        pods += len(asked[1].pods)
+    for item in batch:
+        part.append(item)
+        pods += len(item[1].pods)
         if pods >= BATCH_PODS:
             yield part
             part, pods = [], 0

@@ -26,7 +26,7 @@ from equipoise.rotation.loop import DEFAULTS, CyclePlanner, Options, Rotator, re
 from equipoise.rotation.observe import hpas_by_workload
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.progress import describe
-from equipoise.rotation.status import MAYBE_GONE, CycleItem, Target
+from equipoise.rotation.status import MAYBE_EVICTED, CycleItem, Target
 
 SHORT_NAMES = {"Deployment": "deploy", "StatefulSet": "sts", "ReplicaSet": "rs", "DaemonSet": "ds"}
 """kubectl's short names of the kinds."""
@@ -75,11 +75,11 @@ FINAL_RESULTS = {
     "Fenced": Code.HELD_BY_BUDGET,
 }
 """Results that will not change on retry, and the reason that each gives the decision."""
-BY_HAND = ObjectRef("", "Command", "", "equipoise")
+COMMAND_REF = ObjectRef("", "Command", "", "equipoise")
 
 
 def _targets(policy: RotationPolicy, workloads: Sequence[Workload]) -> list[Target]:
-    return [Target(BY_HAND, policy, Mode.ENFORCE, workload) for workload in workloads]
+    return [Target(COMMAND_REF, policy, Mode.ENFORCE, workload) for workload in workloads]
 
 
 def plan(
@@ -90,12 +90,12 @@ def plan(
     names: Collection[str] = (),
     *,
     options: Options = DEFAULTS,
-    asks_server: bool = True,
+    uses_dry_run: bool = True,
     warn: Callable[[str], object] = ignore,
 ) -> list[Decision]:
     """Decide for the named workloads, or for all that an HPA scales; nothing is changed.
 
-    `asks_server` sends the first eviction as a dry run. `warn` is called with warnings: those of the metrics
+    `uses_dry_run` sends the first eviction as a dry run. `warn` is called with warnings: those of the metrics
     source, such as that an answer is partial, and what could not be read.
     """
     ports = replace(ports, leadership=LeaselessLeadership(lambda: 0.0))
@@ -112,7 +112,7 @@ def plan(
         if isinstance(planned, FailedTurn):
             found = planned
         else:
-            work = partial(_preview, ports, cycle.guards, planned, asks_server=asks_server)
+            work = partial(_preview, ports, cycle.guards, planned, uses_dry_run=uses_dry_run)
             found = isolation.turn(target.workload.ref.subject, work)
         decisions.append(
             planner.failed(target, found, at).decision if isinstance(found, FailedTurn) else found
@@ -125,12 +125,12 @@ def plan(
     return decisions
 
 
-def _preview(ports: Ports, guards: Guards, planned: Planned, *, asks_server: bool) -> Decision:
+def _preview(ports: Ports, guards: Guards, planned: Planned, *, uses_dry_run: bool) -> Decision:
     """Return and record a decision after the guards and the server's dry run."""
     decision = planned.decision
     if decision.actions:
         decision = guards.ask(planned, None)
-        if asks_server:
+        if uses_dry_run:
             decision, note = held_by_server(decision, ports.actuator)
             guards.snapshot.notes.update({note} - {""})
         guards.spend(planned, decision)
@@ -181,7 +181,7 @@ class WorkloadResult:
     @property
     def evicted(self) -> list[Action]:
         """The evictions that happened, or may have."""
-        return [outcome.action for outcome in self.outcomes if outcome.result in MAYBE_GONE]
+        return [outcome.action for outcome in self.outcomes if outcome.result in MAYBE_EVICTED]
 
     @property
     def decision(self) -> Decision:

@@ -46,7 +46,7 @@ from equipoise.rotation.observe import FINISHED, ClusterSnapshot, away_now, is_a
 from equipoise.rotation.policy import KafkaLag
 from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import BALANCER, RotationDetails, begin_wave, load_memory
-from equipoise.rotation.status import MAYBE_GONE, Target
+from equipoise.rotation.status import MAYBE_EVICTED, Target
 
 REFUSED_FIRST_SECONDS = 300.0
 REFUSED_MAX_SECONDS = 3600.0
@@ -191,7 +191,7 @@ class EvictionExecutor:
             )
             outcome, basis = self._evict(planned.target, action, intent, basis, memory.to_data())
             outcomes.append(outcome)
-            if outcome.result in MAYBE_GONE:
+            if outcome.result in MAYBE_EVICTED:
                 self.guards.budget.away.add(action.uid)
             self._report(workload, outcome, decision)
             if outcome.result != "Accepted":

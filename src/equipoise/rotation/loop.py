@@ -145,7 +145,7 @@ class CyclePlanner:
             [
                 one
                 for part, decide in self.options.batches(batch)
-                for one in self.isolation.each(part, decide, lambda asked: asked[1].subject)
+                for one in self.isolation.each(part, decide, lambda item: item[1].subject)
             ]
         )
         planned: list[Planned | FailedTurn] = []
@@ -189,7 +189,7 @@ class Rotator:
         """Begin a cycle: errors are isolated to their workload while this replica leads."""
         self.isolation.begin(at, self.ports.leadership)
 
-    def keep_streaks(self, refs: Collection[WorkloadRef]) -> None:
+    def retain_streaks(self, refs: Collection[WorkloadRef]) -> None:
         """Drop the streaks of all other workloads."""
         self._streaks = {ref: streaks for ref, streaks in self._streaks.items() if ref in refs}
 
@@ -297,7 +297,7 @@ class RotationLoop:
         """Run one cycle. Returns an empty report unless this replica leads."""
         rotator, isolation = self._rotator, self._rotator.isolation
         if self.ports.leadership.epoch() is None:
-            rotator.keep_streaks(())
+            rotator.retain_streaks(())
             self._last.clear()
             return CycleReport((), ())
         rotator.begin(at)
@@ -309,7 +309,7 @@ class RotationLoop:
         items, snapshot = rotator.run(due, at, others=[item.target.workload for item in carried])
         before = self._last
         self._last = {item.target.workload.ref: item for item in (*carried, *items)}
-        rotator.keep_streaks(self._last.keys())
+        rotator.retain_streaks(self._last.keys())
         status_errors = self._write_statuses(policies, rejected, [*items, *carried], before, at)
         return CycleReport(
             [item.decision for item in items],

@@ -22,7 +22,7 @@ from equipoise.rotation.progress import RotationDetails, RotationMemory
 
 DECISIONS_MAX = 200
 ROTATED = ("rotatedAt", "predictedImprovementPercent", "realisedImprovementPercent")
-MAYBE_GONE = frozenset({"Accepted", "Unknown"})
+MAYBE_EVICTED = frozenset({"Accepted", "Unknown"})
 """Results of an eviction after which the pod counts as away, whatever the snapshot showed."""
 
 
@@ -111,7 +111,7 @@ class CycleItem(NamedTuple):
     @property
     def is_under_way(self) -> bool:
         """Whether a rotation has begun that has no result yet."""
-        return self.details.memory.run is not None or any(o.result in MAYBE_GONE for o in self.outcomes)
+        return self.details.memory.run is not None or any(o.result in MAYBE_EVICTED for o in self.outcomes)
 
 
 def next_status(

@@ -282,9 +282,9 @@ def _needed(known_days: int) -> float:
 
 def _course(days: Floats, blocks: Blocks, model: Whole, horizon_days: int) -> Floats:
     """Return the model's forecast before margin and level: (series, samples ahead)."""
-    known, samples = days.shape[1:]
+    day_count, samples = days.shape[1:]
     ahead = range(1, horizon_days + 1)
-    courses = [profile(blocks, day_weights(known, known, number)) for number in ahead]
+    courses = [profile(blocks, day_weights(day_count, day_count, number)) for number in ahead]
     values = spread(np.concatenate(courses, axis=1), samples)
     is_flat = model == Model.FLAT
     if is_flat.any():

@@ -100,10 +100,12 @@ def filled(days: Floats, step_seconds: float) -> Floats:
     if not np.isnan(days).any():
         return days
     is_known = ~np.isnan(days)
-    known = np.where(is_known, days, 0)
+    known_values = np.where(is_known, days, 0)
     slots = is_known.sum(axis=1, keepdims=True)
-    means = known.sum(axis=(1, 2), keepdims=True) / np.maximum(is_known.sum(axis=(1, 2), keepdims=True), 1)
-    usual = np.where(slots > 0, known.sum(axis=1, keepdims=True) / np.maximum(slots, 1), means)
+    means = known_values.sum(axis=(1, 2), keepdims=True) / np.maximum(
+        is_known.sum(axis=(1, 2), keepdims=True), 1
+    )
+    usual = np.where(slots > 0, known_values.sum(axis=1, keepdims=True) / np.maximum(slots, 1), means)
     long = np.where(is_known, days, usual.astype(days.dtype)).reshape(len(days), -1)
     short = bridged(days.reshape(len(days), -1), int(BRIDGE_SECONDS_MAX / step_seconds))
     whole = np.where(np.isnan(short), long, short).reshape(days.shape)
@@ -159,8 +161,8 @@ def is_covered(window_seconds: float, spans: Floats, counts: Floats, ages: Float
 
 def early_seconds(window_seconds: float, counts: Floats) -> float:
     """Return within how many seconds of the window most series have a sample, from their sample counts."""
-    least, most = (share * window_seconds for share in EARLY_SHARES)
-    return float(np.clip(EARLY * window_seconds / np.median(counts), least, most))
+    seconds_min, seconds_max = (share * window_seconds for share in EARLY_SHARES)
+    return float(np.clip(EARLY * window_seconds / np.median(counts), seconds_min, seconds_max))
 
 
 def _left_out(edge: Floats, usual: Floats) -> Floats:

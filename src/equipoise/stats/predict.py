@@ -51,10 +51,10 @@ def predict(
         make = partial(dsp_forecast, horizon_days=horizon_days, step_seconds=model_step, has_band=has_band)
     samples = horizon_days * day_samples
     parts: list[tuple[Whole, Forecast]] = []
-    for known in sorted(set(count.tolist())):  # series with the same number of known days are one batch
-        rows = np.flatnonzero(count == known)
-        if known:
-            part = make(filled(_rows(table, rows)[:, -known:], model_step))
+    for day_count in sorted(set(count.tolist())):  # series with the same number of known days are one batch
+        rows = np.flatnonzero(count == day_count)
+        if day_count:
+            part = make(filled(_rows(table, rows)[:, -day_count:], model_step))
         else:
             last_week = history[:, max(0, history.shape[1] - WEEK * day_samples) :]
             part = flat_forecast(_rows(last_week, rows), samples, has_band=has_band)

@@ -159,12 +159,12 @@ def rise(ratios: Floats) -> Floats:
     windows = 2 * beside + 1
     length = days * (samples // buckets)
     below_top = windows * length - math.ceil(round(QUANTILE * windows * length, 9))
-    keep = min(below_top + 1, length)
+    top_count = min(below_top + 1, length)
     by_hour = ratios.reshape(series, days, buckets, -1).swapaxes(1, 2).reshape(series, buckets, length)
-    # At most `keep` samples of an hour can be among the top of its five hours; the others are left out.
-    top = np.sort(by_hour, axis=2)[..., -keep:]
-    around = [np.roll(top, shift, axis=1) for shift in range(-beside, beside + 1)]
-    ordered = np.sort(np.concatenate(around, axis=2), axis=2)
+    # At most `top_count` samples of an hour can be among the top of its five hours; the others are left out.
+    top = np.sort(by_hour, axis=2)[..., -top_count:]
+    neighbours = [np.roll(top, shift, axis=1) for shift in range(-beside, beside + 1)]
+    ordered = np.sort(np.concatenate(neighbours, axis=2), axis=2)
     quantile = ordered[..., -1 - below_top]
     found = np.repeat(np.maximum(quantile, ratios.dtype.type(1)), samples // buckets, axis=1)
     assert found.shape == (series, samples), "every sample of the day has its factor"

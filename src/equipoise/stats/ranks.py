@@ -79,20 +79,20 @@ def _ordered_at(rows: Floats, below_top: Whole) -> Floats:
     return np.partition(filled, sorted(set((filled.shape[1] - 1 - below_top).ravel().tolist())), axis=1)
 
 
-def _upper_end(filled: Floats, keep: int) -> Floats:
-    """Return rows without most samples that are not among their largest `keep`.
+def _upper_end(filled: Floats, largest_count: int) -> Floats:
+    """Return rows without most samples that are not among their largest `largest_count`.
 
     The bound is estimated from some samples of the row. If too few reach it, the rows are returned whole.
     """
     stride = -(-filled.shape[1] // PIECE) | 1  # odd, so that it shares little with hours and days
     some = np.sort(filled[:, ::stride], axis=1)
-    expected = keep / stride
+    expected = largest_count / stride
     place = some.shape[1] - 1 - math.ceil(expected + 3 * math.sqrt(expected) + 2)
     if place < 0:
         return filled
     is_kept = filled >= some[:, place, None]
     counts = np.count_nonzero(is_kept, axis=1)
-    if counts.min() < keep:
+    if counts.min() < largest_count:
         return filled
     table = np.full((len(filled), int(counts.max())), _UNKNOWN, filled.dtype)
     table[np.arange(table.shape[1]) < counts[:, None]] = filled[is_kept]

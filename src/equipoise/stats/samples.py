@@ -92,7 +92,7 @@ class Samples:
             times=whole["timestamp"].astype(np.float64, copy=False),
             values=whole["value"].astype(np.float64, copy=False),
             labels={label: whole[label].astype(np.intp) for label in LABELS if label in whole},
-            names={label: known.words for label, known in names.items()},
+            names={label: numbering.words for label, numbering in names.items()},
             requests=whole["request"].astype(np.float64) if "request" in whole else None,
         )
 

@@ -210,4 +210,4 @@ def plan_alone(
     policy: RotationPolicy, cluster: Cluster, metrics: Metrics, at: float, *scope: Any, **options: Any
 ) -> list[Decision]:
     """Plan with a cluster and metrics alone, without the server's dry run."""
-    return plan(policy, reading_ports(cluster, metrics, at), at, *scope, asks_server=False, **options)
+    return plan(policy, reading_ports(cluster, metrics, at), at, *scope, uses_dry_run=False, **options)
