@@ -1,8 +1,8 @@
-"""Exponential backoff: how long to wait after so many failures in a row, and whose wait is not over.
+"""Exponential backoff: the wait after a number of failures in a row, and the keys that are still waiting.
 
-What was refused is refused again if it is asked for at once, and each question costs somebody. So every wait
-is twice as long as the one before, up to a bound; the first success begins anew. It is here and not in the
-engine, since adapters wait in the same way.
+A refused request is refused again if it is repeated at once, and each request has a cost. So every wait is
+twice as long as the one before, up to a bound; a success resets it. It is in `core`, since adapters and the
+engine use the same backoff.
 """
 
 from collections.abc import Collection
@@ -13,17 +13,17 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 DOUBLINGS_MAX = 60
-"""More than any bound lets count; a float holds it."""
+"""More doublings than any bound allows; a float holds the result."""
 
 
 def delay_seconds(failures: int, first_seconds: float, max_seconds: float) -> float:
-    """Return the wait after so many failures in a row: the first after one, then twice as long each time."""
+    """Return the wait after this many failures in a row: `first_seconds` after one, then doubled."""
     assert failures >= 1, "who has not failed does not wait"
     return min(first_seconds * 2.0 ** min(failures - 1, DOUBLINGS_MAX), max_seconds)
 
 
 class Failure(NamedTuple, Generic[V]):
-    """How often something failed in a row, until when it waits, and what is kept of the last time."""
+    """Failures in a row of one key: their count, the end of the wait, and a value of the last one."""
 
     times: int
     until: float
@@ -32,14 +32,14 @@ class Failure(NamedTuple, Generic[V]):
 
 @dataclass(slots=True)
 class KeyedBackoff(Generic[K, V]):
-    """The failures of many, each with a wait of its own."""
+    """Failures by key, each with its own wait."""
 
     first_seconds: float
     max_seconds: float
     _failures: dict[K, Failure[V]] = field(default_factory=dict)
 
     def fail(self, key: K, at: float, last: V) -> None:
-        """Count one more failure in a row, and wait from now on."""
+        """Count one more failure in a row, and start its wait."""
         before = self._failures.get(key)
         times = 1 if before is None else before.times + 1
         wait = delay_seconds(times, self.first_seconds, self.max_seconds)
@@ -47,17 +47,17 @@ class KeyedBackoff(Generic[K, V]):
         self._failures[key] = Failure(times, at + wait, last)
 
     def failure(self, key: K) -> Failure[V] | None:
-        """Return what is known of the failures since the last success, also where the wait is over."""
+        """Return the failures since the last success, also after the wait has ended; None without any."""
         return self._failures.get(key)
 
     def forget(self, key: K) -> None:
-        """Begin anew: it succeeded, or it is about something else now."""
+        """Reset a key: it succeeded, or it stands for something else now."""
         self._failures.pop(key, None)
 
     def keep(self, keys: Collection[K]) -> None:
-        """Forget all others: they are gone."""
+        """Drop all other keys, which no longer exist."""
         self._failures = {key: failure for key, failure in self._failures.items() if key in keys}
 
     def items(self) -> list[tuple[K, Failure[V]]]:
-        """Return every failure that is remembered."""
+        """Return all failures with their keys."""
         return list(self._failures.items())

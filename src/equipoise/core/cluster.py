@@ -1,9 +1,7 @@
-"""What is seen of a cluster: slim, frozen, and small enough to hold 100,000 pods.
+"""Objects of a cluster as balancers observe them: frozen, and small enough to hold 100,000 pods.
 
-Every field is one that some balancer reads. Times are Unix seconds, CPU is cores, memory is bytes.
-Values that many pods share (containers, labels, owners) are meant to be shared by reference.
-
-Names of things in a cluster.
+Every field is read by some balancer. Times are Unix seconds, CPU is cores, memory is bytes. Values that many
+pods have in common (containers, labels, owners) are shared by reference.
 """
 
 from collections.abc import Mapping
@@ -22,7 +20,7 @@ API_VERSIONS = {
 
 
 class WorkloadRef(NamedTuple):
-    """A controller of pods: what an HPA scales and a policy targets."""
+    """A controller of pods: the target of HPAs and policies."""
 
     api_version: str
     kind: str
@@ -36,7 +34,7 @@ class WorkloadRef(NamedTuple):
 
     @property
     def canonical(self) -> "WorkloadRef":
-        """The same workload as lists name it: an old version of a built-in group names the same object."""
+        """Return the reference with the API version of lists, which may be newer for a built-in group."""
         version = API_VERSIONS.get(self.kind, "")
         return self._replace(api_version=version) if version.rpartition("/")[0] == self.group else self
 
@@ -49,7 +47,7 @@ class WorkloadRef(NamedTuple):
 
 
 class PodRef(NamedTuple):
-    """One incarnation of a pod: a name can be used again, a UID can't."""
+    """One incarnation of a pod: names are reused, UIDs are not."""
 
     namespace: str
     name: str
@@ -60,7 +58,7 @@ class PodRef(NamedTuple):
 
 
 class ObjectRef(NamedTuple):
-    """Any object, as an event names it."""
+    """A reference to any object, as in events."""
 
     api_version: str
     kind: str
@@ -81,9 +79,9 @@ class Container(msgspec.Struct, frozen=True, gc=False):
     cpu_limit_cores: float | None = None
     memory_limit_bytes: float | None = None
     is_sidecar: bool = False
-    """Whether it is among the init containers, and runs beside the others."""
+    """Whether it is a native sidecar: an init container that runs beside the others."""
     restarts_for: tuple[str, ...] = ()
-    """Resources (`cpu`, `memory`) whose change in place restarts it."""
+    """Resources (`cpu`, `memory`) whose in-place resize restarts the container."""
 
 
 class Resize(msgspec.Struct, frozen=True, gc=False):
@@ -126,15 +124,15 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     priority_class: str
     qos_class: str
     has_local_storage: bool
-    """Whether it would lose data by moving: a hostPath or an emptyDir that nobody has called expendable."""
+    """Whether an eviction would lose data: a hostPath or emptyDir that is not annotated as expendable."""
     is_mirror: bool
     is_disruption_target: bool
     resize: Resize | None = None
-    """None where the node gives what is asked for."""
+    """None where the node has carried out the spec."""
 
     @property
     def cpu_request_cores(self) -> float | None:
-        """The pod's summed CPU request, or None when any container asks for none."""
+        """Return the sum of the containers' CPU requests; None when any container has none."""
         total = 0.0
         for container in self.containers:
             if container.cpu_request_cores is None:
@@ -165,7 +163,7 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels satisfy the term."""
+        """Return whether these labels satisfy the term."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -185,7 +183,7 @@ class Selector(msgspec.Struct, frozen=True, gc=False):
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels is selected."""
+        """Return whether an object with these labels is selected."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
@@ -206,13 +204,13 @@ class Workload(msgspec.Struct, frozen=True, gc=False):
     owner: Owner | None = None
     labels: tuple[tuple[str, str], ...] = ()
     containers: tuple[Container, ...] = ()
-    """Those of the template; a `scale` does not tell them."""
+    """The template's containers; a `scale` does not have them."""
     replaces_pods: bool = True
-    """Whether pods are replaced by themselves when the template changes."""
+    """Whether a change of the template replaces the pods without further action."""
 
     @property
     def object_ref(self) -> ObjectRef:
-        """The object that an event about the workload is recorded at."""
+        """Return the object of events about the workload."""
         ref = self.ref
         return ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, self.uid)
 
@@ -231,9 +229,9 @@ class HpaMetric(msgspec.Struct, frozen=True, gc=False):
 
 
 TOLERANCE = 0.1
-"""How far from 1 the ratio of usage and target may be before an HPA scales, unless the HPA says otherwise.
+"""The default tolerance of an HPA: how far the ratio of usage and target may be from 1 before it scales.
 
-It is kube-controller-manager's default; what its flag says, no API tells.
+It is kube-controller-manager's default; no API shows the value of its flag.
 """
 
 
@@ -268,7 +266,7 @@ class HpaSpec(msgspec.Struct, frozen=True):
     replicas_min: int = 1
     replicas_max: int = 1
     unreadable: str = ""
-    """Why the object cannot be read; then its target is unknown, but for the namespace."""
+    """Why the object cannot be decoded; then only the namespace of its target is known."""
 
 
 class Pdb(msgspec.Struct, frozen=True, gc=False):
@@ -285,4 +283,4 @@ class Pdb(msgspec.Struct, frozen=True, gc=False):
     pods_desired: int
     pods_expected: int
     is_current: bool
-    """Whether the controller has seen the newest spec."""
+    """Whether the controller has observed the newest spec."""

@@ -1,4 +1,4 @@
-"""What is to be done, as data; and the record of all that went into it."""
+"""Actions and decisions as data, and the record of a decision's inputs."""
 
 import hashlib
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ class EvictPod(msgspec.Struct, frozen=True, tag_field="kind", tag="EvictPod", om
     namespace: str = ""
     uid: str = ""
     metric: str = ""
-    """Which metric of a node it is done for, where there is one."""
+    """The node metric that caused the action, if any."""
     release: float | None = None
     gap_after: dict[str, float | None] | None = None
     grace_seconds: int | None = None
-    """By default the pod's own."""
+    """None: the pod's own grace period."""
 
 
 class ThrottlePod(msgspec.Struct, frozen=True, tag_field="kind", tag="ThrottlePod", omit_defaults=True):
@@ -36,9 +36,9 @@ class ThrottlePod(msgspec.Struct, frozen=True, tag_field="kind", tag="ThrottlePo
     release: float | None = None
     gap_after: dict[str, float | None] | None = None
     quota: dict[str, int] | None = None
-    """The new quota of each container that changes, in microseconds per period."""
+    """The new CPU quota of each changed container, in microseconds per period."""
     reclaim: dict[str, int] | None = None
-    """How many bytes to reclaim from each container."""
+    """The bytes to reclaim from each container."""
 
 
 class RestorePod(msgspec.Struct, frozen=True, tag_field="kind", tag="RestorePod", omit_defaults=True):
@@ -61,7 +61,7 @@ class DisableScheduling(
     node: str
     metric: str = ""
     pod: str = ""
-    """Empty: it is about the node."""
+    """Empty: the action is about the node."""
     uid: str = ""
     namespace: str = ""
 
@@ -101,7 +101,7 @@ class SetResources(msgspec.Struct, frozen=True, tag_field="kind", tag="SetResour
     containers: list[dict[str, Any]]
     namespace: str = ""
     pod: str = ""
-    """One of its pods; by default all."""
+    """One pod of the workload; empty means all."""
     uid: str = ""
 
 
@@ -112,7 +112,7 @@ class ApplyHpa(msgspec.Struct, frozen=True, tag_field="kind", tag="ApplyHpa", om
     manifest: dict[str, Any]
     namespace: str = ""
     pod: str = ""
-    """Empty: it is about the workload."""
+    """Empty: the action is about the workload."""
     uid: str = ""
 
 
@@ -161,7 +161,7 @@ Action = (
     | DisableScheduling
     | EnableScheduling
 )
-"""One change, told apart by its kind. It grows as the balancers bring theirs."""
+"""One change, tagged with its kind."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -181,13 +181,13 @@ class Decision(msgspec.Struct, frozen=True):
     held: tuple[Held, ...] = ()
     memory: dict[str, Any] = {}
     extra: dict[str, Any] = {}
-    """More fields of the decision's document, which only one balancer has."""
+    """Fields of the decision's document that only one balancer has."""
 
     def hold(self, reason: Reason, after: int = 0) -> "Decision":
-        """Keep the actions back for this reason, but for the first few.
+        """Hold all actions but the first `after` for this reason.
 
-        When none is left, the guard's reason becomes the decision's; a decision without actions stays as
-        it is. What is held stays in the order of execution, so the first of it has that reason too.
+        When no action is left, the guard's reason becomes the decision's; a decision without actions is
+        returned unchanged. Held actions stay in the order of execution, so the first one has that reason too.
         """
         assert after >= 0, "a guard lets none go, or some"
         if len(self.actions) <= after:
@@ -205,9 +205,9 @@ D = TypeVar("D")
 
 
 class Decided(NamedTuple, Generic[D]):
-    """A decision, and the typed details that its numbers were derived from.
+    """A decision, and the typed details from which its numbers are derived.
 
-    Code that goes on from a decision reads the details; the numbers are for people and scripts.
+    Code reads the details; the numbers are for people and scripts.
     """
 
     decision: Decision
@@ -243,23 +243,23 @@ class Record(msgspec.Struct, frozen=True):
     decision: Decision
     outcomes: tuple[Outcome, ...] = ()
     inputs_hash: str = ""
-    """Of policy, observation and memory, also where they themselves were not kept."""
+    """The hash of policy, observation and memory, also where these were not stored."""
     version: str = ""
-    """Of the program that decided."""
+    """The version of the program that decided."""
     streak: Streak | None = None
 
     @property
     def has_inputs(self) -> bool:
-        """Whether it can be decided again."""
+        """Return whether the record has its inputs, so that it can be replayed."""
         return bool(self.policy or self.observation)
 
     @property
     def until(self) -> float:
-        """When the same was last decided."""
+        """Return when the same was last decided."""
         return self.at if self.streak is None else self.streak.until
 
     def without_inputs(self) -> "Record":
-        """Keep the numbers and the hash only."""
+        """Return the record without its inputs; the hash stays."""
         return msgspec.structs.replace(self, policy={}, observation={}, memory={})
 
     def to_json(self) -> bytes:
@@ -267,14 +267,14 @@ class Record(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, line: bytes | str) -> "Record":
-        """Read what `to_json` gave."""
+        """Return the record that `to_json` has written."""
         return msgspec.json.decode(line, type=cls)
 
 
 def hash_inputs(policy: Mapping[str, Any], observation: object, memory: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the inputs' canonical JSON: the same inputs, the same hash.
+    """Return the SHA-256 of the inputs' canonical JSON: equal inputs have equal hashes.
 
-    An observation hashes to the same as it is and as it comes back from JSON.
+    An observation has the same hash before and after a round trip through JSON.
     """
     return hashlib.sha256(msgspec.json.encode([policy, observation, memory], order="sorted")).hexdigest()
 
@@ -285,7 +285,7 @@ def plan_document(balancer: str, decisions: list[Decision]) -> dict[str, Any]:
 
 
 def outcome_document(outcome: Outcome) -> dict[str, Any]:
-    """Return an action with what came of it."""
+    """Return the document of an action and its outcome."""
     action: dict[str, Any] = msgspec.to_builtins(outcome.action)
     return action | {"result": outcome.result, "detail": outcome.detail}
 

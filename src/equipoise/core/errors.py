@@ -1,4 +1,4 @@
-"""The two ways a command can fail, the one line each prints, and what decoding foreign data may raise."""
+"""The errors of commands, printed on one line, and the exceptions that decoding foreign data may raise."""
 
 import msgspec
 
@@ -11,11 +11,11 @@ DECODE_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, R
 
 
 SENTENCE_LENGTH_MAX = 4000
-"""What somebody else wrote may be quoted, and may be as long as they like."""
+"""A sentence may quote text from outside, which may be of any length."""
 
 
 def _printable(sentence: str) -> str:
-    """Return a sentence on one line that any encoder takes, cut where it is longer than anybody reads."""
+    """Return a sentence on one line that any encoding can write, cut at `SENTENCE_LENGTH_MAX`."""
     line = " ".join(sentence.splitlines()) if len(sentence.splitlines()) > 1 else sentence
     if not line.isascii():
         line = line.encode(errors="backslashreplace").decode()
@@ -23,7 +23,7 @@ def _printable(sentence: str) -> str:
 
 
 class EquipoiseError(Exception):
-    """Something that a person is told in one line: what failed, where, what was expected."""
+    """An error printed on one line: what failed, where, and what was expected."""
 
     exit_status = 1
 
@@ -32,14 +32,14 @@ class EquipoiseError(Exception):
 
 
 class BadInput(EquipoiseError):  # noqa: N818 - reads as a fact
-    """The user's words are wrong: a file, a field, a flag. Nothing was changed."""
+    """The user's input is invalid: a file, a field, a flag. Nothing was changed."""
 
     exit_status = 2
 
 
 class WorldFailed(EquipoiseError):  # noqa: N818 - reads as a fact
-    """A neighbour did not answer, refused, or answered what it must not."""
+    """A system outside did not answer, refused the request, or gave an invalid answer."""
 
 
 class SetUpWrong(WorldFailed):
-    """A neighbour answers, and is set up so that acting on it would do harm, until somebody mends it."""
+    """A system outside answers, but its configuration makes actions harmful until a user corrects it."""

@@ -1,7 +1,7 @@
-"""The disruption ledger of one workload: what we meant to do, what came of it, and since when.
+"""The disruption ledger of one workload: intended actions, their outcomes and times.
 
-It is written before every action, by compare-and-swap, and it is all that a new leader needs: an intent
-without an outcome counts as done until the world shows otherwise.
+It is written by compare-and-swap before every action, and it is all that a new leader needs: an intent
+without an outcome counts as done until an observation shows otherwise.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -17,24 +17,24 @@ from equipoise.core.quantity import parse_moment
 
 ENTRIES_MAX = 200
 BYTES_MAX = 64 * 1024
-"""How much one workload's entry may be, as a store writes it."""
+"""The largest ledger of one workload, as a store writes it."""
 GUEST_EPOCH = 0
-"""Of entries that were written without a Lease. Lease transitions are far above it."""
+"""The epoch of entries that were written without a Lease. Lease transitions are far above it."""
 FAILED_MAX = 20
-"""How many entries of what did not happen are kept, for whoever wonders."""
+"""How many entries of failed actions are stored, for users who investigate."""
 AGE_MAX_SECONDS = 86_400.0
 INTENT_MAX_SECONDS = 120.0
-"""Longer than any request lasts, its time-outs included."""
+"""Longer than any request, timeouts included."""
 
 
 class EntryState(StrEnum):
     """How far an action has come."""
 
     INTENT = "Intent"
-    """Written before the action: it may have happened."""
+    """Written before the action, which may have taken effect."""
     DONE = "Done"
     FAILED = "Failed"
-    """It is certain that it did not happen."""
+    """The action certainly had no effect."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     id: str
     round: str
-    """The actions of one decision share it."""
+    """The same for all actions of one decision."""
     balancer: str
     action: str
     pod: str
@@ -53,7 +53,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Fenced(Exception):  # noqa: N818 - reads as a fact
-    """A newer leader has written: whoever we are, it is not our turn any more."""
+    """A newer leader has written the ledger, so this process must not act any more."""
 
 
 class Ledger(msgspec.Struct, frozen=True):
@@ -62,15 +62,15 @@ class Ledger(msgspec.Struct, frozen=True):
     epoch: int = 0
     entries: tuple[Entry, ...] = ()
     entries_total: int = msgspec.field(default=0, name="entriesTotal")
-    """How many there have ever been."""
+    """The number of entries that were ever written."""
     memory: dict[str, Any] = {}
-    """What the balancers carry over, by balancer; kept as it is found."""
+    """The memory of each balancer, stored as it is."""
     epochs: dict[str, int] = {}
-    """The newest epoch of each balancer: each may have a Lease of its own."""
+    """The newest epoch of each balancer, since each may have its own Lease."""
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Ledger":
-        """Read what a store holds; an absent ledger is an empty one, and one we can't read is unknown."""
+        """Return a store's ledger: empty where it is absent; raise WorldFailed where it cannot be decoded."""
         try:
             refuse_deep(dict(data))
             entries = [
@@ -87,10 +87,10 @@ class Ledger(msgspec.Struct, frozen=True):
         return data
 
     def with_intent(self, entry: Entry, memory: Mapping[str, Any] | None = None) -> "Ledger":
-        """Add an intent, and what its balancer remembers from now on; refuse when a newer leader was here.
+        """Return the ledger with an intent and its balancer's new memory; raise Fenced after a newer leader.
 
-        Each balancer may have a Lease of its own, so only its own epochs say who came later. Whoever needs no
-        Lease (epoch 0: a person's command, an agent) is kept apart by the compare-and-swap alone.
+        Each balancer may have its own Lease, so only the epochs of one balancer are compared. Writers without
+        a Lease (epoch 0: a user's command, an agent) are separated by the compare-and-swap alone.
         """
         newest = self.epoch_of(entry.balancer)
         if entry.epoch != GUEST_EPOCH and entry.epoch < newest:
@@ -113,7 +113,7 @@ class Ledger(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, memory=self.memory | {balancer: dict(memory)})
 
     def settled(self, entry_id: str, state: EntryState) -> "Ledger":
-        """Write down what came of an intent; an entry that has gone stays gone."""
+        """Return the ledger with an intent's outcome; an entry that was dropped is not added again."""
         assert state is not EntryState.INTENT, "an outcome is no intent"
         entries = tuple(
             msgspec.structs.replace(entry, state=state) if entry.id == entry_id else entry
@@ -122,29 +122,29 @@ class Ledger(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, entries=entries)
 
     def reconciled(self, alive: Collection[str], at: float) -> "Ledger":
-        """Return every old intent the outcome that the world shows: `alive` are the UIDs that still run.
+        """Return the ledger with outcomes of old intents: `alive` are the UIDs that still run.
 
-        A pod that has gone was evicted, as far as anybody can tell. One that still runs long after was not:
-        no request is under way for so long.
+        A pod that no longer exists counts as evicted. One that still runs after `INTENT_MAX_SECONDS` was not
+        evicted, since no request lasts so long.
         """
         entries = tuple(_reconciled(entry, alive, at) for entry in self.entries)
         assert [one.id for one in entries] == [one.id for one in self.entries], "no entry is lost or made"
         return self if entries == self.entries else msgspec.structs.replace(self, entries=entries)
 
     def epoch_of(self, balancer: str) -> int:
-        """Return the newest epoch in which this balancer wrote; an old ledger does not tell whose its is."""
+        """Return the newest epoch in which this balancer wrote; an old ledger has one epoch for all."""
         return self.epochs.get(balancer, GUEST_EPOCH) if self.epochs else self.epoch
 
     def sent(self) -> frozenset[str]:
-        """Return the UIDs of pods that were sent away, or may have been: one still seen is about to go."""
+        """Return the UIDs of pods that were or may have been evicted; one that still runs is about to end."""
         return frozenset(entry.uid for entry in self.entries if entry.state is not EntryState.FAILED)
 
     def rounds_since(self, at: float, balancer: str) -> int:
-        """Count this balancer's rounds that began after a moment, but for those that surely did nothing."""
+        """Return how many of this balancer's rounds began after `at`, without those that had no effect."""
         return len({entry.round for entry in self._counted(balancer) if entry.at > at})
 
     def last_at(self, balancer: str) -> float | None:
-        """Return when this balancer last acted, or may have."""
+        """Return when this balancer last acted or may have acted; None before any action."""
         return max((entry.at for entry in self._counted(balancer)), default=None)
 
     def _counted(self, balancer: str) -> Iterator[Entry]:
@@ -156,7 +156,7 @@ class Ledger(msgspec.Struct, frozen=True):
 
 
 def _bounded(entries: list[Entry]) -> list[Entry]:
-    """Make room for one more: what did not happen goes first, since no budget counts it."""
+    """Return the entries with room for one more; failed ones are dropped first, as no budget counts them."""
     failed = [entry.id for entry in entries if entry.state is EntryState.FAILED][:-FAILED_MAX]
     surplus = set(failed)
     return [entry for entry in entries if entry.id not in surplus][-(ENTRIES_MAX - 1) :]

@@ -1,7 +1,4 @@
-"""Pools of pods as they stand in Redis: what one look saw, and what one writer answered.
-
-Names that become part of a Redis key.
-"""
+"""Pools of pods in Redis: snapshots, answers of writers, and names that are part of a Redis key."""
 
 import re
 from enum import StrEnum
@@ -9,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 EPOCH_MAX = 2**31 - 1
-"""How far a Lease can count."""
+"""The largest number of Lease transitions."""
 
 
 class TierKeys(msgspec.Struct, frozen=True):
@@ -17,11 +14,11 @@ class TierKeys(msgspec.Struct, frozen=True):
 
     tier: str
     assigned_type: str
-    """Redis' own word: `set`, `none`, or what should not be there."""
+    """The type that Redis reports: `set`, `none`, or a wrong one."""
     available_type: str
     assigned: tuple[str, ...] = ()
     available: dict[str, float] = {}
-    """Free pods; in a shared tier with the number of their calls, in an exclusive one with 0."""
+    """Free pods with their number of calls, which is 0 in an exclusive tier."""
 
 
 class PodKeys(msgspec.Struct, frozen=True):
@@ -30,14 +27,14 @@ class PodKeys(msgspec.Struct, frozen=True):
     tier: str | None = None
     is_draining: bool = False
     lease: str | None = None
-    """The call that holds it; empty for a lease that does not say."""
+    """The call that holds the pod; empty for a lease without a call."""
     calls: tuple[str, ...] = ()
-    """The calls of ours that are alive."""
+    """Our calls whose leases have not expired."""
     uid: str = ""
     wrong: dict[str, str] = {}
     """Keys of a wrong type, with that type."""
     suspended: str = ""
-    """Why it was drained, where nobody asked for it: its pod is not ready."""
+    """Why the operator suspended the pod: it is not ready."""
 
 
 class PoolsSnapshot(msgspec.Struct, frozen=True):
@@ -53,11 +50,11 @@ class PoolsSnapshot(msgspec.Struct, frozen=True):
     pods: dict[str, PodKeys] = {}
     metadata: dict[str, str] = {}
     pending: dict[str, str] = {}
-    """Busy pods that move to another tier once they are released."""
+    """Busy pods that move to another tier on their release."""
     wrong: dict[str, str] = {}
     """Other keys of a wrong type, with that type."""
     unreadable_epoch: str | None = None
-    """What stands in `PREFIX:epoch` when it is no number that a Lease can count to."""
+    """The value of `PREFIX:epoch` when it is no valid epoch."""
 
 
 class PoolCode(StrEnum):
@@ -66,7 +63,7 @@ class PoolCode(StrEnum):
     MOVED = "Moved"
     ALREADY_THERE = "AlreadyThere"
     PENDING = "Pending"
-    """Busy, and marked: its release delivers it."""
+    """Busy and marked: the pod moves when it is released."""
     BUSY = "Busy"
     LEASED = "Leased"
     DRAINING = "Draining"
@@ -74,18 +71,18 @@ class PoolCode(StrEnum):
     DESTINATION_FULL = "DestinationFull"
     NOT_THERE = "NotThere"
     UNSOUND = "Unsound"
-    """What the keys say of the pod contradicts itself (`fsck` tells how), or its name is in others' keys."""
+    """The pod's keys are contradictory (`fsck` describes how), or its name is in other pods' keys."""
     OTHER_UID = "OtherUid"
     """The name belongs to another incarnation of the pod now."""
     FENCED = "Fenced"
     """A newer leader has written."""
     EPOCH_UNREADABLE = "EpochUnreadable"
-    """What stands for the newest leader's epoch is none; `fsck` tells, and forgets it when asked."""
+    """The stored epoch is invalid; `fsck` reports it, and removes it on request."""
     CONFIG_CHANGED = "ConfigChanged"
     NO_TIER = "NoTier"
     WRONG_TYPE = "WrongType"
     MERCHANT = "Merchant"
-    """The pod belongs to a merchant's pool, which is not ours to touch."""
+    """The pod belongs to a merchant's pool, which we do not change."""
     REGISTERED = "Registered"
     REPLACED = "Replaced"
     KNOWN = "Known"
@@ -112,9 +109,9 @@ class PoolCode(StrEnum):
     SOUND = "Sound"
     UNSAFE = "Unsafe"
     FAILED = "Failed"
-    """One of many, which was not done since the server failed or refused before it."""
+    """Not executed, since the server failed or refused at an earlier one of several requests."""
     UNANSWERED = "Unanswered"
-    """One of many, of which nobody knows whether it was done."""
+    """The outcome of this one of several requests is unknown."""
 
 
 class PoolAnswer(msgspec.Struct, frozen=True):
@@ -132,19 +129,19 @@ ORDINAL = re.compile(r"(.*?)(\d{1,18})")
 
 
 def expect_name(name: str) -> str:
-    """Refuse what would not stay one part of a key; a ValueError says what is expected."""
+    """Return a name that is one part of a key; raise ValueError with the expected form for any other."""
     if len(name) > LENGTH_MAX or not NAME.fullmatch(name):
         raise ValueError(f"expected letters, digits, '-', '_' and '.', got {name[:60]!r}")
     return name
 
 
 def by_ordinal(name: str) -> tuple[str, int, str]:
-    """Order names as a StatefulSet counts: agent-2 before agent-10."""
+    """Return a sort key in the order of a StatefulSet's ordinals: agent-2 before agent-10."""
     found = ORDINAL.fullmatch(name)
     return (name, -1, name) if found is None else (found[1], int(found[2]), name)
 
 
 def ordinal_of(name: str) -> int | None:
-    """Return the number at the end of a StatefulSet's pod, or None."""
+    """Return the ordinal of a StatefulSet's pod, or None."""
     found = re.fullmatch(r".*-(\d{1,18})", name)
     return None if found is None else int(found[1])

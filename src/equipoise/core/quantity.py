@@ -1,9 +1,9 @@
 """Kubernetes quantities, exact: `100m`, `1.5`, `107Mi`, `1e3`, `262144k`.
 
-A quantity is a whole number of billionths and the family of suffixes it was written in. Printing gives
-Kubernetes' canonical form: nothing lost, no fraction, the largest suffix that allows that.
+A quantity is an integer number of billionths and the family of suffixes it was written in. It is printed in
+Kubernetes' canonical form: exact, without a fraction, with the largest possible suffix.
 
-Spans of time as people write them (`90`, `90s`, `5m`, `1h30m`, `250ms`), and moments as RFC 3339 does.
+Also durations (`90`, `90s`, `5m`, `1h30m`, `250ms`) and RFC 3339 times.
 """
 
 import math
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 NANO = 10**9
 BINARY_MAX = (2**63 - 1) * NANO
-"""Kubernetes cuts larger binary amounts down to this one, and leaves decimal ones."""
+"""Kubernetes caps larger binary amounts at this one; decimal ones are not capped."""
 EXPONENT_MAX = 64
-"""An exponent beyond this is refused: no amount in a cluster needs it, and the number would fill memory."""
+"""Larger exponents are refused: no amount needs them, and the number would fill the memory."""
 
 TEXT_MAX = 128
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
@@ -46,7 +46,7 @@ class Quantity(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Quantity":
-        """Read any form that Kubernetes reads; raise ValueError on anything else."""
+        """Return the quantity of a text in any form of Kubernetes; raise ValueError for other texts."""
         return _parse(text)
 
     def __str__(self) -> str:
@@ -57,12 +57,12 @@ class Quantity(NamedTuple):
 
 
 def parse_cores(value: str | float) -> float:
-    """Read CPU: a number is cores, a text is a quantity."""
+    """Return cores: a number is cores, a text is a quantity."""
     return _parse_number(value)
 
 
 def parse_typed_cores(value: str | float) -> float:
-    """Read CPU as a person writes it: a suffix of memory is a slip, and would be billions of cores."""
+    """Return cores of a user's input; raise ValueError for a suffix of memory, which must be a mistake."""
     wanted = f"expected cores such as 1000m or 1.5, got {value!r}"
     if isinstance(value, str) and _OF_MEMORY.search(value):
         raise ValueError(f"{wanted}, which is an amount of memory")
@@ -73,7 +73,7 @@ def parse_typed_cores(value: str | float) -> float:
 
 
 def parse_bytes(value: str | float) -> float:
-    """Read memory: a number is bytes, a text is a quantity."""
+    """Return bytes: a number is bytes, a text is a quantity."""
     return _parse_number(value)
 
 
@@ -125,7 +125,7 @@ def _exponent(suffix: str) -> int:
 
 
 def _scaled_up(number: int, exponent: int) -> int:
-    """Return number x 10^exponent, rounded up so that some never becomes none."""
+    """Return number x 10^exponent, rounded up so that a positive amount never becomes 0."""
     if exponent >= 0:
         return number * int(10**exponent)
     return -(-number // int(10**-exponent))
@@ -154,11 +154,11 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 6048
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhdw])")
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 MOMENT_MIN, MOMENT_MAX = -62_135_510_400.0, 253_402_214_399.0
-"""In seconds since 1970, what is within the years 1 to 9999 in every time zone."""
+"""Unix seconds within the years 1 to 9999 in every time zone."""
 
 
 def parse_seconds(value: str | float) -> float:
-    """Read a span as seconds; raise ValueError on anything that is not one."""
+    """Return the seconds of a duration; raise ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"expected seconds or a span such as 90s, 5m or 1h30m, got {value!r}")
     try:
@@ -174,10 +174,10 @@ def parse_seconds(value: str | float) -> float:
 
 
 def parse_moment(text: object, zone: tzinfo | None = None) -> float:
-    """Return an RFC 3339 time as Unix seconds; raise ValueError for one that no calendar has in every zone.
+    """Return an RFC 3339 time as Unix seconds; raise ValueError for one outside the supported years.
 
-    All times that come from outside are read here: one of the year 9999 with an offset is of another year in
-    UTC, and cannot be printed there. A time without a zone is refused, unless `zone` says which one is meant.
+    All times from outside are parsed here: a time of the year 9999 with an offset may be of another year in
+    UTC, where it cannot be printed. A time without a zone is refused, unless `zone` is its zone.
     """
     if not isinstance(text, str):
         raise ValueError(f"expected a time such as 2026-01-31T08:00:00Z, got {type(text).__name__}")
@@ -190,14 +190,14 @@ def parse_moment(text: object, zone: tzinfo | None = None) -> float:
 
 
 def check_moment(at: float) -> float:
-    """Return these Unix seconds; raise ValueError where they are of no year from 1 to 9999."""
+    """Return these Unix seconds; raise ValueError outside the years 1 to 9999."""
     if not MOMENT_MIN <= at <= MOMENT_MAX:
         raise ValueError(f"expected seconds since 1970, of the years 1 to 9999, got {at:g}")
     return at
 
 
 def print_seconds(seconds: float) -> str:
-    """Write a span in its largest units, as PromQL reads it: 300 is `5m`, 5400 is `1h30m`."""
+    """Return a duration in its largest units, as in PromQL: 300 is `5m`, 5400 is `1h30m`."""
     rest, parts = round(seconds * 1000), ""
     for unit in ("d", "h", "m", "s", "ms"):
         count, rest = divmod(rest, round(_UNITS[unit] * 1000))

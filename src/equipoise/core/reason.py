@@ -1,4 +1,4 @@
-"""Why: one code of a closed list, the numbers, one sentence."""
+"""Reasons of decisions: a code of a closed list, numbers, and one sentence."""
 
 import math
 from enum import StrEnum
@@ -85,7 +85,7 @@ class Reason(msgspec.Struct, frozen=True):
         return cls(code, sentence, numbers)
 
     def __post_init__(self) -> None:
-        """Refuse what JSON would change on the way out and back."""
+        """Raise where a round trip through JSON would change the numbers."""
         for name, value in self.numbers.items():
             if not _survives_json(value):
                 raise ValueError(f"numbers.{name}: {value!r} does not survive JSON")
