@@ -28,7 +28,7 @@ def test_file_and_log_stay_below_the_bound(tmp_path: Path, seed: int, size_bytes
             count += len(batch)
             kept.append(*batch)
             peak = max(peak, files_bytes(path))
-            assert kept.unwell == ""
+            assert kept.failure == ""
     assert peak <= MIB
     found = [record.decision.reason.numbers["n"] for record in all_of(path)]
     assert found == list(range(count - 1, count - 1 - len(found), -1))
@@ -51,7 +51,7 @@ def test_a_large_batch_is_cut_to_the_logs_size(tmp_path: Path) -> None:
     path, chance = tmp_path / "journal.db", random.Random(1)
     with journal(path, bytes_max=4 * MIB) as kept:
         kept.append(*(dense(chance, count, 4000) for count in range(1200)))
-        assert (kept.unwell, kept.lost) == ("", 0)
+        assert (kept.failure, kept.lost) == ("", 0)
         assert files_bytes(path) <= 4 * MIB
     assert all_of(path)[0].decision.reason.numbers["n"] == 1199
 
@@ -62,7 +62,7 @@ def test_inputs_that_are_too_large_are_left_to_their_hash(tmp_path: Path) -> Non
     large = dense(random.Random(1), 1, 300_000)
     with journal(path, bytes_max=MIB) as kept:
         kept.append(large)
-        assert kept.unwell == ""
+        assert kept.failure == ""
     assert all_of(path) == [large.without_inputs()]
 
 
@@ -113,7 +113,7 @@ def test_a_smaller_bound_shrinks_the_file_at_once(tmp_path: Path) -> None:
         kept.append(*(dense(chance, count, 9000) for count in range(350)))
     assert path.stat().st_size > 4 * MIB
     with journal(path, bytes_max=MIB) as kept:
-        assert kept.unwell == ""
+        assert kept.failure == ""
         assert files_bytes(path) <= MIB
         kept.append(dense(chance, 350, 10))
         assert files_bytes(path) <= MIB
@@ -131,16 +131,16 @@ def test_a_reader_that_does_not_finish_cannot_break_the_bound(tmp_path: Path) ->
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM records").fetchall()
         count = 1
-        while not kept.unwell:
+        while not kept.failure:
             kept.append(dense(chance, count, 9000))
             count += 1
             assert files_bytes(path) <= MIB
             assert count < 1000
-        assert "a reader that does not finish" in kept.unwell
+        assert "a reader that does not finish" in kept.failure
         assert kept.lost == 1
         reader.close()
         kept.append(dense(chance, count, 9000))
-        assert kept.unwell == ""
+        assert kept.failure == ""
     assert all_of(path)[0].decision.reason.numbers["n"] == count
 
 

@@ -51,7 +51,7 @@ def test_a_log_of_noise_beside_a_sound_journal_loses_nothing(tmp_path: Path) -> 
         Path(f"{path}{suffix}").write_bytes(bytes(range(256)) * 64)
         with journal(path) as kept:
             kept.append(hot(500, NOON + 50, "shop/new"))
-            assert kept.unwell == ""
+            assert kept.failure == ""
         found, said = read(path)
         assert (len(found), said) == (KEPT + 2, ())
 
@@ -137,7 +137,7 @@ def test_what_is_no_file_is_one_line(tmp_path: Path) -> None:
         path.mkdir()
         kept = journal(path) if name.endswith(".db") else JsonLines(path, bytes_max=MIB)
         kept.append(hot(1))
-        assert str(path) in kept.unwell
+        assert str(path) in kept.failure
         assert kept.lost == 1
         kept.close()
         with pytest.raises(BadInput, match=r"journal\.(db|jsonl): Is a directory"):

@@ -109,9 +109,9 @@ def test_a_place_that_cannot_be_written_makes_it_unwell(tmp_path: Path) -> None:
     path.mkdir()
     kept = JsonLines(path, bytes_max=MIB)
     kept.append(hot(1), hot(2, subject="shop/api"))
-    assert kept.unwell == f"{path}: Is a directory"
+    assert kept.failure == f"{path}: Is a directory"
     assert kept.lost == 2
     path.rmdir()
     kept.append(hot(3))
-    assert kept.unwell == ""
+    assert kept.failure == ""
     assert all_of(path) == [hot(3)]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise.adapters.journal import RecordIds, record_id
-from equipoise.adapters.journal.records import gist, is_news, pack, unpack
+from equipoise.adapters.journal.records import gist, is_stored_whole, pack, unpack
 from equipoise.adapters.journal.schema import DamagedRow
 from equipoise.core.decision import Decision, EvictPod, Outcome, Record
 from equipoise.core.reason import Code, Reason
@@ -47,13 +47,13 @@ def test_a_record_is_whole_when_reason_actions_or_holds_changed(
 ) -> None:
     """The rule, as a table; numbers alone are no news."""
     record = Record("1", "rotation", 0.0, {}, {}, {}, now)
-    assert is_news(None if last is None else gist(last), record) is expected
+    assert is_stored_whole(None if last is None else gist(last), record) is expected
 
 
 def test_what_was_acted_on_is_always_whole() -> None:
     """The same plan twice, and the second time it was carried out."""
     acted = Record("1", "rotation", 0.0, {}, {}, {}, ROTATE, (Outcome(A, "Evicted"),))
-    assert is_news(gist(ROTATE), acted)
+    assert is_stored_whole(gist(ROTATE), acted)
 
 
 @given(st.lists(st.floats(0, 4e9), min_size=2, max_size=2), st.integers(0, 2**15 - 1))

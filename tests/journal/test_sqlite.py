@@ -17,7 +17,7 @@ def test_what_goes_in_comes_out_newest_first(tmp_path: Path) -> None:
     with journal(path) as kept:
         kept.append(records[0])
         kept.append(*records[1:])
-        assert (kept.unwell, kept.lost) == ("", 0)
+        assert (kept.failure, kept.lost) == ("", 0)
     assert all_of(path) == records[::-1]
     assert all_of(path, is_whole=False) == [record.without_inputs() for record in records[::-1]]
 
@@ -122,7 +122,7 @@ def test_at_rest_the_file_does_not_grow(tmp_path: Path) -> None:
                 kept.flush()
                 kept.close()
                 sizes.append(files_bytes(path))
-        assert kept.unwell == ""
+        assert kept.failure == ""
     assert sizes[0] == sizes[1]
     assert len(all_of(path, is_whole=False)) == 100
 

@@ -26,7 +26,7 @@ def test_a_corrupt_file_is_moved_aside_and_a_new_one_begun(tmp_path: Path, conte
     path.write_bytes(content)
     with journal(path) as kept:
         kept.append(hot(1))
-        assert (kept.unwell, kept.lost) == ("", 0)
+        assert (kept.failure, kept.lost) == ("", 0)
     assert all_of(path) == [hot(1)]
     assert (tmp_path / "journal.db.corrupt").read_bytes() == content
 
@@ -43,7 +43,7 @@ def test_a_file_that_becomes_corrupt_is_noticed(tmp_path: Path) -> None:
     with journal(path) as kept:
         kept.append(hot(1))
         kept.append(hot(2, NOON + 1, "shop/api"))
-        assert (kept.unwell, kept.lost) == ("", 0)
+        assert (kept.failure, kept.lost) == ("", 0)
         assert kept.damage.startswith(f"{path} was damaged (")
         assert kept.damage.endswith("): it is journal.db.corrupt now, and a new one was begun")
     assert all_of(path) == [hot(2, NOON + 1, "shop/api"), hot(1)]
@@ -64,7 +64,7 @@ def test_a_damaged_row_is_named_by_a_reader_and_gives_the_writer_a_new_file(tmp_
     reader.close()
     with journal(path, settle_seconds=0) as kept:
         kept.append(calm(3))
-        assert kept.unwell == ""
+        assert kept.failure == ""
     assert all_of(path) in ([], [calm(3)])
 
 
@@ -89,7 +89,7 @@ def test_a_newer_journal_is_left_alone(tmp_path: Path) -> None:
     before = path.read_bytes()
     with journal(path) as kept:
         kept.append(hot(1))
-        assert kept.unwell == f"{path}: written by a newer Equipoise (schema 2, and this one knows up to 1)"
+        assert kept.failure == f"{path}: written by a newer Equipoise (schema 2, and this one knows up to 1)"
         assert kept.lost == 1
     assert path.read_bytes() == before
     with pytest.raises(BadInput, match="written by a newer Equipoise"):
@@ -105,7 +105,7 @@ def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
     before = path.read_bytes()
     with journal(path) as kept:
         kept.append(hot(1))
-        assert "another program's SQLite file" in kept.unwell
+        assert "another program's SQLite file" in kept.failure
     assert path.read_bytes() == before
     with pytest.raises(BadInput, match="another program's SQLite file"):
         open_reader(path)
@@ -115,12 +115,12 @@ def test_a_place_that_cannot_be_written_makes_it_unwell(tmp_path: Path) -> None:
     """A file where the folder should be; and well again once it is gone."""
     (tmp_path / "state").write_text("in the way")
     with journal(tmp_path / "state" / "journal.db") as kept:
-        assert kept.unwell
+        assert kept.failure
         kept.append(hot(1))
         assert kept.lost == 1
         (tmp_path / "state").unlink()
         kept.append(hot(2))
-        assert (kept.unwell, kept.lost) == ("", 1)
+        assert (kept.failure, kept.lost) == ("", 1)
     assert all_of(tmp_path / "state" / "journal.db") == [hot(2)]
 
 
@@ -132,9 +132,9 @@ def test_a_read_only_file_makes_it_unwell(tmp_path: Path) -> None:
         assert kept._connection is not None
         kept._connection.execute("PRAGMA query_only=ON")
         kept.append(hot(2, subject="shop/api"))
-        assert kept.unwell == f"{path}: attempt to write a readonly database"
+        assert kept.failure == f"{path}: attempt to write a readonly database"
         kept.append(hot(3, subject="shop/api"))
-        assert (kept.unwell, kept.lost) == ("", 1)
+        assert (kept.failure, kept.lost) == ("", 1)
 
 
 def test_a_locked_file_makes_it_unwell_for_as_long(tmp_path: Path) -> None:
@@ -144,12 +144,12 @@ def test_a_locked_file_makes_it_unwell_for_as_long(tmp_path: Path) -> None:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         kept.append(hot(1))
-        assert kept.unwell == f"{path}: database is locked"
+        assert kept.failure == f"{path}: database is locked"
         kept.append(*(hot(count) for count in range(3, 6)))
         assert kept.lost == 4
         other.close()
         kept.append(hot(2))
-        assert kept.unwell == ""
+        assert kept.failure == ""
     assert all_of(path) == [hot(2)]
 
 
@@ -160,7 +160,7 @@ def test_a_record_that_is_no_json_is_lost_and_nothing_else(tmp_path: Path) -> No
         kept = journal(path) if path.suffix == ".db" else JsonLines(path, bytes_max=MIB)
         kept.append(hot(2, subject="shop/api"))
         kept.append(bad)
-        assert "object" in kept.unwell
+        assert "object" in kept.failure
         kept.append(hot(3))
         kept.close()
         assert [record.id for record in all_of(path)] == [hot(3).id, hot(2).id]

@@ -134,7 +134,7 @@ def test_a_plan_of_lots_that_lacks_data_makes_the_reading_partial() -> None:
         return vector([({"namespace": "shop"}, 2)], warnings=[DOWN]) if is_counting else Model([])(request)
 
     with serving(answering(lambda _: REFUSED, answer)) as server:
-        assert [lot.partial for lot in read_all(history_of(server))] == [(DOWN,)]
+        assert [batch.partial for batch in read_all(history_of(server))] == [(DOWN,)]
 
 
 def test_a_remote_read_is_partial_where_the_server_warns_of_its_begin() -> None:
@@ -146,9 +146,9 @@ def test_a_remote_read_is_partial_where_the_server_warns_of_its_begin() -> None:
 
     read = probed(Response(200, frames_of(), STREAMED))
     with serving(answering(read, answer)) as server, closing(history_of(server).client):
-        (lot,) = read_all(history_of(server))
-    assert lot.source.startswith("remote read (chunks)")
-    assert lot.partial == (DOWN,)
+        (batch,) = read_all(history_of(server))
+    assert batch.source.startswith("remote read (chunks)")
+    assert batch.partial == (DOWN,)
 
 
 def test_lists_that_lack_data_are_none() -> None:

@@ -77,7 +77,7 @@ def _decoded(result: list[Any]) -> Raw:
 def _all(raw: Raw) -> tuple[list[Key], RawSamples]:
     """Give what fits into one lot."""
     none = np.zeros(0, np.int64)
-    ((keys, samples),) = list(raw.lots()) or [
+    ((keys, samples),) = list(raw.batches()) or [
         ([], RawSamples(np.zeros(1, np.int64), none, none.astype(float)))
     ]
     return keys, samples
@@ -248,7 +248,7 @@ def test_what_is_no_time_or_too_many_series_is_refused() -> None:
 def test_a_series_without_samples_is_left_out() -> None:
     """Also where there is no other."""
     empty = {"metric": {"pod": "a"}, "values": []}
-    assert list(_decoded([empty]).lots()) == []
+    assert list(_decoded([empty]).batches()) == []
     keys, samples = _all(_decoded([empty, _series(PODS[0])]))
     assert [key[1] for key in keys] == [PODS[0][1]]
     assert len(samples.times_ms) == len(samples_of(0.25))
@@ -309,10 +309,10 @@ def test_many_samples_are_given_some_series_at_a_time(monkeypatch: pytest.Monkey
         {"metric": {"pod": str(number)}, "values": [[at, str(number + at)] for at in range(1000)]}
         for number in range(8)
     ]
-    lots = list(_read(_plain(result)).lots())
-    assert [len(keys) for keys, _ in lots] == [3, 3, 2]
-    assert [key[1] for keys, _ in lots for key in keys] == [str(number) for number in range(8)]
-    values = np.concatenate([samples.values for _, samples in lots])
+    batches = list(_read(_plain(result)).batches())
+    assert [len(keys) for keys, _ in batches] == [3, 3, 2]
+    assert [key[1] for keys, _ in batches for key in keys] == [str(number) for number in range(8)]
+    values = np.concatenate([samples.values for _, samples in batches])
     np.testing.assert_array_equal(values, np.add.outer(np.arange(8), np.arange(1000)).ravel())
 
 

@@ -249,7 +249,7 @@ def write_records(path: str | None, records: "Sequence[Record]") -> None:
         raise BadInput(f"--journal {path}: {error.strerror or error}") from error
     with journal:
         journal.append(*records, is_whole=True)
-        failure, damage = journal.unwell, journal.damage
+        failure, damage = journal.failure, journal.damage
     if damage:
         warn(f"--journal: {damage}")
     if failure:

@@ -192,13 +192,13 @@ class Decision(msgspec.Struct, frozen=True):
         assert after >= 0, "a guard lets none go, or some"
         if len(self.actions) <= after:
             return self
-        kept, back = self.actions[:after], self.actions[after:]
+        remaining, back = self.actions[:after], self.actions[after:]
         held = tuple(Held(action, reason.code, reason.sentence) for action in back) + self.held
         why = self.reason
-        if not kept:
+        if not remaining:
             why = Reason(reason.code, reason.sentence, self.reason.numbers | reason.numbers)
-        assert len(kept) + len(held) == len(self.actions) + len(self.held), "no action is lost"
-        return msgspec.structs.replace(self, reason=why, actions=kept, held=held)
+        assert len(remaining) + len(held) == len(self.actions) + len(self.held), "no action is lost"
+        return msgspec.structs.replace(self, reason=why, actions=remaining, held=held)
 
 
 D = TypeVar("D")

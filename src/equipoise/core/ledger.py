@@ -95,13 +95,13 @@ class Ledger(msgspec.Struct, frozen=True):
         newest = self.epoch_of(entry.balancer)
         if entry.epoch != GUEST_EPOCH and entry.epoch < newest:
             raise Fenced(f"{entry.balancer} wrote in epoch {newest}, and we are of epoch {entry.epoch}")
-        kept = _bounded([old for old in self.entries if old.at > entry.at - AGE_MAX_SECONDS])
-        assert len(kept) < ENTRIES_MAX, "there is room for the intent"
+        remaining = _bounded([old for old in self.entries if old.at > entry.at - AGE_MAX_SECONDS])
+        assert len(remaining) < ENTRIES_MAX, "there is room for the intent"
         added = msgspec.structs.replace(
             self,
             epoch=max(self.epoch, entry.epoch),
             epochs=self.epochs | {entry.balancer: max(newest, entry.epoch)},
-            entries=(*kept, entry),
+            entries=(*remaining, entry),
             entries_total=self.entries_total + 1,
             memory=self.memory if memory is None else self.memory | {entry.balancer: dict(memory)},
         )

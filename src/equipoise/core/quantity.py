@@ -63,13 +63,13 @@ def parse_cores(value: str | float) -> float:
 
 def parse_typed_cores(value: str | float) -> float:
     """Return cores of a user's input; raise ValueError for a suffix of memory, which must be a mistake."""
-    wanted = f"expected cores such as 1000m or 1.5, got {value!r}"
+    expected = f"expected cores such as 1000m or 1.5, got {value!r}"
     if isinstance(value, str) and _OF_MEMORY.search(value):
-        raise ValueError(f"{wanted}, which is an amount of memory")
+        raise ValueError(f"{expected}, which is an amount of memory")
     try:
         return parse_cores(value)
     except ValueError as error:
-        raise ValueError(wanted) from error
+        raise ValueError(expected) from error
 
 
 def parse_bytes(value: str | float) -> float:

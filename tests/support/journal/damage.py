@@ -62,8 +62,8 @@ def start_sqlite(path: Path, data: bytes) -> None:
     with journal(path) as kept:
         kept.append(new)
         kept.append(hot(501, NOON + 51, "shop/0"))
-        is_foreign = "written by a newer Equipoise" in kept.unwell
-        assert is_foreign or (kept.unwell, kept.lost) == ("", 0)
+        is_foreign = "written by a newer Equipoise" in kept.failure
+        assert is_foreign or (kept.failure, kept.lost) == ("", 0)
         is_aside = path.with_name(f"{path.name}.corrupt").exists()
         assert is_aside == ("is journal.db.corrupt now, and a new one was begun" in kept.damage)
     if not is_foreign:
@@ -81,7 +81,7 @@ def start_lines(path: Path, data: bytes) -> None:
     new = hot(500, NOON + 50, "shop/new")
     with JsonLines(path, bytes_max=MIB) as kept:
         kept.append(new)
-        assert (kept.unwell, kept.lost) == ("", 0)
+        assert (kept.failure, kept.lost) == ("", 0)
         assert bool(kept.damage) == bool(data and not data.endswith(b"\n"))
     found, _ = read(path)
     assert new in found

@@ -55,7 +55,7 @@ def main(path: str, first: int, count: int, file_bytes_max: int = 0) -> None:
         kept = SqliteJournal(path, age_max_seconds=1e9, bytes_max=BYTES_MAX, clock=Clock())
     for number in range(first, first + count):
         kept.append(numbered(number), is_whole=True)
-        print(number if not kept.unwell else kept.unwell, flush=True)
+        print(number if not kept.failure else kept.failure, flush=True)
     kept.close()
 
 

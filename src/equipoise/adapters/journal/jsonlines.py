@@ -19,7 +19,7 @@ from equipoise.adapters.journal.records import (
     Query,
     Subject,
     gist,
-    is_news,
+    is_stored_whole,
     parse,
     prolonged,
     subject_of,
@@ -35,7 +35,7 @@ class JsonLines:
 
     def __init__(self, path: Path | str, *, bytes_max: int, files_max: int = 4) -> None:
         self.path = Path(path)
-        self.unwell = ""
+        self.failure = ""
         self.lost = 0
         self.damage = ""
         """What was found damaged last, and what was done about it; empty where nothing was."""
@@ -53,7 +53,7 @@ class JsonLines:
     def append(self, *records: Record, is_whole: bool = False) -> None:
         """Keep these; with `is_whole` each one, also when its subject's last one was the same."""
         with self._lock:
-            self._survive(
+            self._guarded(
                 lambda: (line for record in records for line in self._lines(record, is_whole=is_whole)),
                 len(records),
             )
@@ -61,13 +61,13 @@ class JsonLines:
     def close(self) -> None:
         """Write down how long the open streaks are."""
         with self._lock:
-            self._survive(lambda: (last.to_json() for last in self._last.values() if last.streak), 0)
+            self._guarded(lambda: (last.to_json() for last in self._last.values() if last.streak), 0)
             self._last.clear()
 
     def _lines(self, record: Record, *, is_whole: bool) -> Iterator[bytes]:
         subject = subject_of(record)
         last = self._last.get(subject)
-        if last is not None and not is_whole and not is_news(gist(last.decision), record):
+        if last is not None and not is_whole and not is_stored_whole(gist(last.decision), record):
             self._last[subject] = msgspec.structs.replace(last, streak=prolonged(last.streak, record))
             return
         if last is not None and last.streak is not None:
@@ -75,28 +75,28 @@ class JsonLines:
         self._last[subject] = record.without_inputs()
         yield record.to_json()
 
-    def _survive(self, lines: Callable[[], Iterator[bytes]], at_stake: int) -> None:
+    def _guarded(self, lines: Callable[[], Iterator[bytes]], at_stake: int) -> None:
         try:
             for line in lines():
                 self._write_line(line + b"\n")
         except Exception as error:  # noqa: BLE001 - whatever it is, the loop does without its diary
             self._last.clear()
-            self.unwell = f"{self.path}: {getattr(error, 'strerror', None) or error}"
+            self.failure = f"{self.path}: {getattr(error, 'strerror', None) or error}"
             self.lost += at_stake
         else:
-            self.unwell = ""
+            self.failure = ""
 
     def _write_line(self, line: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:
-            end = self._mended(file.fileno())
+            end = self._end_of_last_line(file.fileno())
             if not end or end + len(line) <= self._file_bytes_max:
                 _write_whole(file.fileno(), line, end)
                 return
         self._rotate()
         self._write_line(line)
 
-    def _mended(self, descriptor: int) -> int:
+    def _end_of_last_line(self, descriptor: int) -> int:
         """Cut off what a crash left half written; return where the next line begins."""
         end = os.lseek(descriptor, 0, os.SEEK_END)
         if not end or os.pread(descriptor, 1, end - 1) == b"\n":
@@ -160,8 +160,8 @@ class JsonLinesReader:
         source = self._newest_first
         if query.before:
             source = sorted(source, key=lambda record: record.id, reverse=True)
-        wanted = islice(filter(query.matches, source), query.limit)
-        return wanted if is_whole else (record.without_inputs() for record in wanted)
+        selected = islice(filter(query.matches, source), query.limit)
+        return selected if is_whole else (record.without_inputs() for record in selected)
 
     def subjects(self, balancer: str, limit: int) -> Sequence[str]:
         """Return what a balancer decided about, the newest first."""

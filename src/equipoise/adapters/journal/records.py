@@ -52,7 +52,7 @@ def gist(decision: Decision) -> bytes:
     return hashlib.blake2b(msgspec.json.encode(alike), digest_size=8).digest()
 
 
-def is_news(last: bytes | None, record: Record) -> bool:
+def is_stored_whole(last: bytes | None, record: Record) -> bool:
     """Whether a record is kept whole, given the gist of its subject's last one."""
     return bool(record.outcomes) or last != gist(record.decision)
 

@@ -265,7 +265,7 @@ def delete(
     return len(rows)
 
 
-def give_back(connection: sqlite3.Connection, path: Path, bounds: Bounds) -> None:
+def free_pages(connection: sqlite3.Connection, path: Path, bounds: Bounds) -> None:
     """Return pages to the disk, a few at a time, when half the file is empty or it is larger than allowed."""
     pages, free = _pragma(connection, "page_count"), _pragma(connection, "freelist_count")
     if pages > bounds.pages_max or (free > pages // 2 and free > bounds.rows_max):
@@ -279,7 +279,7 @@ def fit(connection: sqlite3.Connection, path: Path, bounds: Bounds) -> None:
     """Shrink a file that was written under a larger bound."""
     while (pages := _pragma(connection, "page_count")) > bounds.pages_max:
         make_room(connection, path, bounds, 0)
-        give_back(connection, path, bounds)
+        free_pages(connection, path, bounds)
         if _pragma(connection, "page_count") >= pages:
             break
     limit_pages(connection, bounds)

@@ -15,7 +15,7 @@ from equipoise.adapters.journal import schema as bound
 from equipoise.adapters.journal.records import (
     Subject,
     gist,
-    is_news,
+    is_stored_whole,
     merged,
     pack,
     prolonged,
@@ -64,7 +64,7 @@ class SqliteJournal:
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
         self.path = Path(path)
-        self.unwell = ""
+        self.failure = ""
         """Why the last attempt failed; empty when it did not."""
         self.lost = 0
         """How many records could not be kept."""
@@ -81,7 +81,7 @@ class SqliteJournal:
         """The file that was found whole: it is read once for that, not at every new attempt to write."""
         self._last: dict[Subject, _Last] = {}
         self._streaks: dict[str, Streak] = {}
-        self._survive(lambda _: None, 0)
+        self._guarded(lambda _: None, 0)
 
     def __enter__(self) -> Self:
         return self
@@ -95,14 +95,14 @@ class SqliteJournal:
         With `is_whole` each is kept with its inputs, also when its subject's last one was the same.
         """
         with self._lock:
-            self._survive(
+            self._guarded(
                 lambda connection: self._append(connection, records, is_whole=is_whole), len(records)
             )
 
     def flush(self) -> None:
         """Write down the streaks that are still counted in memory."""
         with self._lock:
-            self._survive(self._settle, 0)
+            self._guarded(self._settle, 0)
 
     def close(self) -> None:
         """Write down what is left, and let go of the file."""
@@ -110,7 +110,7 @@ class SqliteJournal:
         with self._lock:
             self._let_go()
 
-    def _survive(self, work: Callable[[sqlite3.Connection], None], at_stake: int) -> None:
+    def _guarded(self, work: Callable[[sqlite3.Connection], None], at_stake: int) -> None:
         """Do it, with one more attempt on a new file when this one is corrupt."""
         for is_last in (False, True):
             try:
@@ -120,10 +120,10 @@ class SqliteJournal:
                 self._last.clear()
                 if not is_last and schema.is_corrupt(error, self.path) and self._begin_anew(error):
                     continue
-                self.unwell = _sentence(self.path, error)
+                self.failure = _sentence(self.path, error)
                 self.lost += at_stake
             else:
-                self.unwell = ""
+                self.failure = ""
             return
 
     def _opened(self) -> sqlite3.Connection:
@@ -139,7 +139,7 @@ class SqliteJournal:
                 self._checked_file = self._file
             bound.fit(connection, self.path, self._bounds)
         # Who waited in vain once does not wait at every record of a long round.
-        self._connection.execute(f"PRAGMA busy_timeout={0 if self.unwell else BUSY_MILLISECONDS}").fetchall()
+        self._connection.execute(f"PRAGMA busy_timeout={0 if self.failure else BUSY_MILLISECONDS}").fetchall()
         return self._connection
 
     def _file_now(self) -> int:
@@ -176,9 +176,9 @@ class SqliteJournal:
         if now - self._tended_at >= self._settle_seconds:
             self._tended_at = now
             self._tend(connection, now)
-        news = [record for record in records if self._is_kept(connection, record, is_whole=is_whole)]
-        assert not news or self._last, "what was kept is the last of its subject"
-        for rows in self._cut([_row(record, self._bounds) for record in news]):
+        stored = [record for record in records if self._is_stored(connection, record, is_whole=is_whole)]
+        assert not stored or self._last, "what was kept is the last of its subject"
+        for rows in self._cut([_row(record, self._bounds) for record in stored]):
             self._put(connection, rows)
 
     def _tend(self, connection: sqlite3.Connection, now: float) -> None:
@@ -186,16 +186,16 @@ class SqliteJournal:
         self._settle(connection)
         if bound.expire(connection, self.path, self._bounds, now):
             self._last.clear()
-        bound.give_back(connection, self.path, self._bounds)
+        bound.free_pages(connection, self.path, self._bounds)
 
-    def _is_kept(self, connection: sqlite3.Connection, record: Record, *, is_whole: bool) -> bool:
+    def _is_stored(self, connection: sqlite3.Connection, record: Record, *, is_whole: bool) -> bool:
         """Decide what to keep of it, and remember it as its subject's last."""
         subject = subject_of(record)
         last = self._last.get(subject)
         if last is None:
             found = connection.execute(_LAST, subject).fetchone()
             last = self._last[subject] = _Last(*found) if found else _Last("", b"")
-        if is_whole or is_news(last.gist, record):
+        if is_whole or is_stored_whole(last.gist, record):
             self._last[subject] = _Last(record.id, gist(record.decision))
             return True
         self._streaks[last.id] = prolonged(self._streaks.get(last.id), record)

@@ -85,7 +85,7 @@ class Candidate(NamedTuple):
         return clean(f"{self.namespace}/{self.service}:{self.port}")
 
 
-class Known(NamedTuple):
+class RankedCandidate(NamedTuple):
     """A candidate and what is known of it before it is asked."""
 
     rank: int
@@ -179,7 +179,9 @@ would mix pods of the same name and namespace, so it comes after a Prometheus.
 _OBJECTS_RANK, _FAMILIES_RANK = 0, 1
 
 
-def recognise(objects: Sequence[PrometheusObject], services: Sequence[ServiceObject]) -> list[Known]:
+def recognise(
+    objects: Sequence[PrometheusObject], services: Sequence[ServiceObject]
+) -> list[RankedCandidate]:
     """Return the candidates among the objects and Services of one namespace, the preferred first.
 
     Several Services before the same pods are one candidate.
@@ -190,7 +192,7 @@ def recognise(objects: Sequence[PrometheusObject], services: Sequence[ServiceObj
     rest = [service for service in services if service.metadata.name not in taken]
     for rank, family in enumerate(FAMILIES, _FAMILIES_RANK):
         how = f"its name or its labels are those of a {family.title}"
-        found += [Known(rank, one, family.title, how) for one in _of_family(rest, family)]
+        found += [RankedCandidate(rank, one, family.title, how) for one in _of_family(rest, family)]
     return sorted(found, key=lambda known: (known.rank, known.candidate))
 
 
@@ -207,7 +209,7 @@ def aliases(services: Iterable[ServiceObject]) -> list[str]:
     )
 
 
-def _of_object(one: PrometheusObject, services: Sequence[ServiceObject]) -> Known:
+def _of_object(one: PrometheusObject, services: Sequence[ServiceObject]) -> RankedCandidate:
     """Return the Service of a Prometheus object: the governing one, or another before the same pods."""
     spec, meta = one.spec, one.metadata
     governing, port = spec.serviceName or GOVERNING_SERVICE, spec.portName or "web"
@@ -224,7 +226,7 @@ def _of_object(one: PrometheusObject, services: Sequence[ServiceObject]) -> Know
     scheme = "https" if spec.web is not None and spec.web.tlsConfig else "http"
     candidate = Candidate(meta.namespace, service, port, scheme, (spec.routePrefix or "/").rstrip("/"))
     how = f"it is the Service of the Prometheus object {meta.name}"
-    return Known(_OBJECTS_RANK, candidate, "Prometheus", how, problem)
+    return RankedCandidate(_OBJECTS_RANK, candidate, "Prometheus", how, problem)
 
 
 def _is_before(service: ServiceObject, one: PrometheusObject) -> bool:

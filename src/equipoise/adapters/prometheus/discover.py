@@ -15,8 +15,8 @@ from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.prometheus.candidates import (
     GOVERNING_SERVICE,
     Candidate,
-    Known,
     PrometheusObject,
+    RankedCandidate,
     ServiceObject,
     aliases,
     recognise,
@@ -76,7 +76,7 @@ class _Page(msgspec.Struct):
 class _Listing(NamedTuple):
     """What is in one namespace."""
 
-    known: list[Known]
+    ranked: list[RankedCandidate]
     services: frozenset[str]
     aliases: list[str]
 
@@ -123,15 +123,15 @@ def find(api: ApiServer, namespaces: Sequence[str] = NAMESPACES) -> DiscoveredPr
     ends_at = time.monotonic() + SEARCH_SECONDS
     namespaces = list(dict.fromkeys(namespaces))
     listings = [_listing(api, namespace, ends_at) for namespace in namespaces]
-    known = sorted((one for listing in listings for one in listing.known), key=lambda one: one.rank)
-    if len(known) > ASKED_MAX:
+    ranked = sorted((one for listing in listings for one in listing.ranked), key=lambda one: one.rank)
+    if len(ranked) > ASKED_MAX:
         raise Ambiguous(
-            f"{len(known)} Services of {_spoken(namespaces)} may be a Prometheus, and at most {ASKED_MAX} "
+            f"{len(ranked)} Services of {_spoken(namespaces)} may be a Prometheus, and at most {ASKED_MAX} "
             f"are asked: {CHOOSE}"
         )
-    answers = _asked(api, known, ends_at)
+    answers = _asked(api, ranked, ends_at)
     healthy = [one for one, failure in answers if failure is None]
-    rank = healthy[0].rank if healthy else max((one.rank for one in known), default=0)
+    rank = healthy[0].rank if healthy else max((one.rank for one in ranked), default=0)
     silent = [(one, why) for one, why in answers if one.rank <= rank and _is_silent(why)]
     if silent:
         raise _undecided(silent, healthy, look_elsewhere(api, namespaces))
@@ -141,14 +141,14 @@ def find(api: ApiServer, namespaces: Sequence[str] = NAMESPACES) -> DiscoveredPr
     if len(equals) > 1:
         raise Ambiguous(f"several {equals[0].title} services answer: {_listed(equals)}: {_choose(equals)}")
     chosen = equals[0]
-    others = [f"{one.candidate} {_told(one, why)}" for one, why in answers if one is not chosen]
+    others = [f"{one.candidate} {_describe(one, why)}" for one, why in answers if one is not chosen]
     return DiscoveredPrometheus(ServiceProxy(api, *chosen.candidate), chosen.how, tuple(others))
 
 
 def still(api: ApiServer, chosen: Candidate) -> Candidate | None:
     """Return how a server that was chosen before is reached now, or None where its Service is gone."""
     listing = _listing(api, chosen.namespace, time.monotonic() + SEARCH_SECONDS)
-    for one in listing.known:
+    for one in listing.ranked:
         if one.candidate.service == chosen.service:
             return one.candidate
     return chosen if chosen.service in listing.services else None
@@ -264,11 +264,11 @@ def _list(api: ApiServer, path: str, kind: type[T], ends_at: float, *, is_strict
 
 
 def _asked(
-    api: ApiServer, known: Sequence[Known], ends_at: float
-) -> list[tuple[Known, PrometheusFailed | None]]:
+    api: ApiServer, ranked: Sequence[RankedCandidate], ends_at: float
+) -> list[tuple[RankedCandidate, PrometheusFailed | None]]:
     """Ask all candidates, several at a time; None is what a Prometheus that answers has as failure."""
 
-    def ask(one: Known) -> PrometheusFailed | None:
+    def ask(one: RankedCandidate) -> PrometheusFailed | None:
         left_seconds = ends_at - time.monotonic()
         if one.problem:
             return PrometheusFailed(one.problem)
@@ -277,7 +277,7 @@ def _asked(
         return _probe(_Listed(api, *one.candidate), min(PROBE_SECONDS, left_seconds))
 
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
-        return list(zip(known, pool.map(ask, known), strict=True))
+        return list(zip(ranked, pool.map(ask, ranked), strict=True))
 
 
 class _Listed(ServiceProxy):
@@ -315,9 +315,11 @@ def _is_silent(failure: PrometheusFailed | None) -> bool:
 
 
 def _undecided(
-    silent: Sequence[tuple[Known, PrometheusFailed | None]], healthy: Sequence[Known], elsewhere: Elsewhere
+    silent: Sequence[tuple[RankedCandidate, PrometheusFailed | None]],
+    healthy: Sequence[RankedCandidate],
+    elsewhere: Elsewhere,
 ) -> Undecided:
-    reasons = [f"{one.candidate} {_told(one, why)}" for one, why in silent[:LISTED_MAX]]
+    reasons = [f"{one.candidate} {_describe(one, why)}" for one, why in silent[:LISTED_MAX]]
     more = f", and {len(silent) - LISTED_MAX} more do not answer" if len(silent) > LISTED_MAX else ""
     answering = f"; these answer: {_listed(healthy)}" if healthy else ""
     seen = f"; {elsewhere}" if elsewhere.services else ""
@@ -331,16 +333,16 @@ def _not_found(
     api: ApiServer,
     namespaces: Sequence[str],
     listings: Iterable[_Listing],
-    answers: Sequence[tuple[Known, PrometheusFailed | None]],
+    answers: Sequence[tuple[RankedCandidate, PrometheusFailed | None]],
 ) -> NotFound:
-    said = [f"no Prometheus in {_spoken(namespaces)}", str(look_elsewhere(api, namespaces))]
-    said += [f"{one.candidate} {_told(one, why)}" for one, why in answers[:LISTED_MAX]]
+    lines = [f"no Prometheus in {_spoken(namespaces)}", str(look_elsewhere(api, namespaces))]
+    lines += [f"{one.candidate} {_describe(one, why)}" for one, why in answers[:LISTED_MAX]]
     for alias in [alias for listing in listings for alias in listing.aliases][:LISTED_MAX]:
-        said.append(f"{alias} is of type ExternalName, which the API server's proxy does not follow")
-    return NotFound(f"{'; '.join(said)}; give the address of one with --prometheus-url")
+        lines.append(f"{alias} is of type ExternalName, which the API server's proxy does not follow")
+    return NotFound(f"{'; '.join(lines)}; give the address of one with --prometheus-url")
 
 
-def _told(one: Known, why: PrometheusFailed | None) -> str:
+def _describe(one: RankedCandidate, why: PrometheusFailed | None) -> str:
     """Return what was found out about a candidate that was not chosen."""
     if why is None:
         return f"({one.title}) answers too"
@@ -350,7 +352,7 @@ def _told(one: Known, why: PrometheusFailed | None) -> str:
     return f"{verb} ({clean(str(why))})"
 
 
-def _choose(equals: Sequence[Known]) -> str:
+def _choose(equals: Sequence[RankedCandidate]) -> str:
     """Return how to choose one of several."""
     namespaces = {one.candidate.namespace for one in equals}
     return f"{CHOOSE}, or one namespace with {NAME}" if len(namespaces) > 1 else CHOOSE
@@ -360,6 +362,6 @@ def _spoken(namespaces: Sequence[str]) -> str:
     return f"namespace{'s' if len(namespaces) > 1 else ''} {', '.join(namespaces)}"
 
 
-def _listed(known: Sequence[Known]) -> str:
-    more = f" and {len(known) - LISTED_MAX} more" if len(known) > LISTED_MAX else ""
-    return ", ".join(str(one.candidate) for one in known[:LISTED_MAX]) + more
+def _listed(ranked: Sequence[RankedCandidate]) -> str:
+    more = f" and {len(ranked) - LISTED_MAX} more" if len(ranked) > LISTED_MAX else ""
+    return ", ".join(str(one.candidate) for one in ranked[:LISTED_MAX]) + more

@@ -33,7 +33,7 @@ from equipoise.adapters.prometheus.remote_read.rates import window_for
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
 from equipoise.adapters.prometheus.scheduler import HistoryReading
 from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames, check_label, no_text
-from equipoise.adapters.prometheus.strategies import TEXT_MAX_BYTES, Job, Lot, OnBytes, grid_of, packed
+from equipoise.adapters.prometheus.strategies import TEXT_MAX_BYTES, Job, OnBytes, QueryBatch, grid_of, packed
 from equipoise.ports.cluster import Grouping, Measure, Reduction, UsageHistory
 
 READS_MAX = 2
@@ -103,8 +103,8 @@ class PrometheusHistory:
         self._partial.clear()
         grid = Grid.over(start, end, step_seconds)
         fixed = (*self._fixed(), *matchers)
-        whole = [self._whole(measure, grid, fixed, Lot(asked)) for measure in measures]
-        lots, known = self._planned(whole, end)
+        whole = [self._whole(measure, grid, fixed, QueryBatch(asked)) for measure in measures]
+        batches, all_namespaces = self._planned(whole, end)
         if not isinstance(offered, str):
             self._hear_of_the_begin(whole[0])
         reading = HistoryReading(
@@ -118,11 +118,11 @@ class PrometheusHistory:
             reads_samples=self._reads_samples,
             partial=tidy(self._partial),
             bytes_max=self._bytes_max,
-            known=known,
+            all_namespaces=all_namespaces,
             grouping=grouping,
             on_bytes=on_bytes,
         )
-        yield from reading.ahead([job.of(lot) for lot in lots for job in whole], self._at_once)
+        yield from reading.ahead([job.of(batch) for batch in batches for job in whole], self._at_once)
 
     @property
     def _at_once(self) -> int:
@@ -154,14 +154,14 @@ class PrometheusHistory:
         extra = (Matcher(label, "=", value) for label, value in sorted(self.extra_matchers.items()))
         return (Matcher(container, "!=", ""), Matcher(container, "!=", "POD"), *extra)
 
-    def _whole(self, measure: Measure, grid: Grid, fixed: tuple[Matcher, ...], lot: Lot) -> Job:
+    def _whole(self, measure: Measure, grid: Grid, fixed: tuple[Matcher, ...], batch: QueryBatch) -> Job:
         """Ask for a measure of everything; what is one number needs no window that follows the samples."""
         is_one = measure.reduction is Reduction.HIGHEST
         interval_ms = INTERVAL_SECONDS * 1000
         if not is_one or self._offered is Form.SAMPLES:
             interval_ms = self._interval_ms(measure, fixed, grid.end_ms / 1000)
         window_ms = grid.end_ms - grid.start_ms if is_one else window_for(interval_ms, grid.step_ms)
-        return Job(measure, lot, grid_of(measure, grid), window_ms, interval_ms, fixed)
+        return Job(measure, batch, grid_of(measure, grid), window_ms, interval_ms, fixed)
 
     def _interval_ms(self, measure: Measure, fixed: Sequence[Matcher], at: float) -> float:
         """Ask how often samples come, since a rate takes two of them."""
@@ -198,28 +198,28 @@ class PrometheusHistory:
         A Prometheus that has its older samples in a store behind it (`remote_read`) asks that store about
         those times alone, and reads on without it where it is down.
         """
-        (within,) = job.lot.matchers(self.names)
+        (within,) = job.batch.matchers(self.names)
         counting = f"count({selector(job.measure.metric, (*job.fixed, *within))})"
         with suppress(QueryFailed, *SPLITTABLE):
             answer = self.client.instant(counting, (job.grid.start_ms - job.window_ms) / 1000)
             self._partial += answer.partial
 
-    def _planned(self, whole: Sequence[Job], at: float) -> tuple[list[Lot], tuple[str, ...]]:
+    def _planned(self, whole: Sequence[Job], at: float) -> tuple[list[QueryBatch], tuple[str, ...]]:
         """Pack namespaces into as few lots as memory allows, the same for all measures; say which exist."""
         label, job = self.names.namespace, whole[0]
-        (within,) = job.lot.matchers(self.names)
+        (within,) = job.batch.matchers(self.names)
         counting = f"count by ({label_name(label)}) ({selector(job.measure.metric, (*job.fixed, *within))})"
         try:
             vector = self.client.vector(counting, at, (label,))
         except (QueryFailed, *SPLITTABLE):
-            return [job.lot], job.lot.namespaces or ()
+            return [job.batch], job.batch.namespaces or ()
         self._partial += vector.partial
         counts = dict(zip(vector.columns[0], vector.values.astype(np.int64).tolist(), strict=True))
-        known = job.lot.namespaces or tuple(sorted(counts))
+        all_namespaces = job.batch.namespaces or tuple(sorted(counts))
         series_max = min(self._series_planned(job) for job in whole)
         if sum(counts.values()) <= series_max:
-            return [replace(job.lot, series=sum(counts.values()))], known
-        return packed({name: counts.get(name, 0) for name in known}, series_max), known
+            return [replace(job.batch, series=sum(counts.values()))], all_namespaces
+        return packed({name: counts.get(name, 0) for name in all_namespaces}, series_max), all_namespaces
 
 
 __all__ = ["READS_MAX", "HistorySource", "PrometheusHistory", "UsageHistory"]

@@ -233,7 +233,7 @@ class Raw:
         if self._answers > 1 and any(number for _, number in self._series):
             raise Malformed(f"{answer.address} answered two series that have the same labels")
 
-    def lots(self) -> Iterator[tuple[list[Key], RawSamples]]:
+    def batches(self) -> Iterator[tuple[list[Key], RawSamples]]:
         """Yield all series, some at a time, each with its key."""
         held: list[_Scraped] = []
         samples = 0
@@ -247,7 +247,7 @@ class Raw:
             yield _joined(held)
 
 
-class AtTheEnd(NamedTuple):
+class WindowEnd(NamedTuple):
     """What samples tell about the window that ends now: one entry for each series."""
 
     keys: list[Key]
@@ -260,11 +260,11 @@ class AtTheEnd(NamedTuple):
     """When the last sample was taken; NaN where the series has ended since."""
 
 
-def at_the_end(raw: Raw, at_ms: int, window_ms: int) -> AtTheEnd:
+def at_the_end(raw: Raw, at_ms: int, window_ms: int) -> WindowEnd:
     """Reduce the samples of one window."""
     keys: list[Key] = []
     found: list[tuple[Floats, ...]] = []
-    for some, held in raw.lots():
+    for some, held in raw.batches():
         is_ended = held.values[held.offsets[1:] - 1].view(np.int64) == STALE
         samples = held.without_stale()
         begin, end = samples.offsets[:-1], samples.offsets[1:]
@@ -278,7 +278,7 @@ def at_the_end(raw: Raw, at_ms: int, window_ms: int) -> AtTheEnd:
         found.append((rates_over(samples, at_ms, window_ms), spans, counts, last))
     if not found:
         found.append((np.zeros(0),) * 4)
-    return AtTheEnd(keys, *(np.concatenate(column) for column in zip(*found, strict=True)))
+    return WindowEnd(keys, *(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
 def _joined(series: Sequence[_Scraped]) -> tuple[list[Key], RawSamples]:

@@ -31,8 +31,8 @@ from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, Rem
 from equipoise.adapters.prometheus.settings import LabelNames
 from equipoise.adapters.prometheus.strategies import (
     Job,
-    Lot,
     OnBytes,
+    QueryBatch,
     ReducedUsage,
     by_promql,
     by_remote_read,
@@ -41,7 +41,14 @@ from equipoise.adapters.prometheus.strategies import (
 )
 from equipoise.ports.cluster import Grouping, Reduction, UsageHistory
 
-OTHER_WAY_MAY_DO = (NotOffered, Malformed, Unavailable, QueryFailed, PrometheusUnreachable, TimedOut)
+OTHER_STRATEGY_MAY_SUCCEED = (
+    NotOffered,
+    Malformed,
+    Unavailable,
+    QueryFailed,
+    PrometheusUnreachable,
+    TimedOut,
+)
 """Failures of a way after which the next one is tried."""
 NUMBER_BYTES = 8
 BEGUN_MAX = 64
@@ -68,7 +75,7 @@ class HistoryReading:
     """Why whatever this reading finds may lack samples: what it was planned from did."""
     bytes_max: int
     """The numbers of one lot; a single group of pods may take more."""
-    known: tuple[str, ...]
+    all_namespaces: tuple[str, ...]
     """All namespaces there are."""
     grouping: Grouping | None
     on_bytes: OnBytes | None
@@ -104,7 +111,7 @@ class HistoryReading:
 
     def _done(self, job: Job) -> UsageHistory | list[Job]:
         """Ask for a lot; where it is too large, say what to ask for instead."""
-        is_known_large = (job.lot.series or 0) > self._rows_max(job)
+        is_known_large = (job.batch.series or 0) > self._rows_max(job)
         smaller = self._smaller(job) if is_known_large else []
         if not smaller:
             try:
@@ -113,20 +120,20 @@ class HistoryReading:
                 smaller = self._smaller(job)
                 if not smaller:
                     return self._otherwise(job, error)
-        return [job.of(lot) for lot in smaller]
+        return [job.of(batch) for batch in smaller]
 
-    def _smaller(self, job: Job) -> list[Lot]:
-        if job.lot.is_part:
+    def _smaller(self, job: Job) -> list[QueryBatch]:
+        if job.batch.is_part:
             return []
-        return list(job.lot.halves(self.known)) or self._parts(job)
+        return list(job.batch.halves(self.all_namespaces)) or self._parts(job)
 
-    def _parts(self, job: Job) -> list[Lot]:
+    def _parts(self, job: Job) -> list[QueryBatch]:
         """Cut one namespace between groups of its pods, those that are gone included."""
-        namespaces = self.known if job.lot.namespaces is None else job.lot.namespaces
+        namespaces = self.all_namespaces if job.batch.namespaces is None else job.batch.namespaces
         if self.grouping is None or len(namespaces) != 1:
             return []
         (namespace,) = namespaces
-        (within,) = Lot(namespaces).matchers(self.names)
+        (within,) = QueryBatch(namespaces).matchers(self.names)
         asked = selector(job.measure.metric, (*job.fixed, *within))
         start_ms = job.grid.start_ms - job.window_ms
         try:
@@ -140,20 +147,20 @@ class HistoryReading:
     def _rows_max(self, job: Job) -> int:
         """Return how many rows memory holds, or a part has: what began since it was counted included."""
         held = max(1, self.bytes_max // (NUMBER_BYTES * job.grid.count))
-        return max(held, (job.lot.series or 0) + BEGUN_MAX) if job.lot.is_part else held
+        return max(held, (job.batch.series or 0) + BEGUN_MAX) if job.batch.is_part else held
 
     def _asked(self, job: Job) -> UsageHistory:
         if isinstance(self.offered, str):
             return self._history(job, self._by_promql(job), "PromQL")
         if job.measure.reduction is Reduction.HIGHEST:
             # One number of each series: the server finds it for less than we would read it for.
-            with suppress(*OTHER_WAY_MAY_DO):
+            with suppress(*OTHER_STRATEGY_MAY_SUCCEED):
                 return self._history(job, self._by_promql(job), "PromQL")
         try:
             return self._history(job, self._by_remote_read(job), f"remote read ({self.offered.value})")
         except SPLITTABLE:
             raise
-        except OTHER_WAY_MAY_DO as error:
+        except OTHER_STRATEGY_MAY_SUCCEED as error:
             return self._otherwise(job, error)
 
     def _otherwise(self, job: Job, error: PrometheusFailed) -> UsageHistory:
@@ -168,7 +175,7 @@ class HistoryReading:
         if self.reads_samples and job.measure.reduction is Reduction.RATE:
             return self._by_samples(job)
         if job.has_few_samples and job.measure.reduction is not Reduction.HIGHEST:
-            with suppress(*OTHER_WAY_MAY_DO):
+            with suppress(*OTHER_STRATEGY_MAY_SUCCEED):
                 return self._by_samples(job)
         return by_promql(self.client, self.names, job, rows_max=self._rows_max(job), on_bytes=self.on_bytes)
 
@@ -206,11 +213,11 @@ class HistoryReading:
 
     def _history(self, job: Job, found: ReducedUsage, way: str) -> UsageHistory:
         warnings = list(found.warnings)
-        if not found.keys and not job.lot.is_part:
+        if not found.keys and not job.batch.is_part:
             warnings.append(f"no container has {job.measure.metric} here: is it scraped, under this name?")
         return UsageHistory(
             measure=job.measure.name,
-            scope=job.lot.namespaces,
+            scope=job.batch.namespaces,
             namespaces=_column(found.keys, 0),
             pods=_column(found.keys, 1),
             containers=_column(found.keys, 2),
@@ -219,7 +226,7 @@ class HistoryReading:
             window_seconds=job.window_ms / 1000,
             source=f"{way} of {self.client.address}",
             warnings=tidy(warnings),
-            groups=job.lot.groups,
+            groups=job.batch.groups,
             partial=tidy((*found.partial, *self.partial)),
         )
 

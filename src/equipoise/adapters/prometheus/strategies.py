@@ -67,7 +67,7 @@ TEXT_MAX_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Lot:
+class QueryBatch:
     """What is read, reduced and given at once."""
 
     namespaces: tuple[str, ...] | None
@@ -95,18 +95,18 @@ class Lot:
         """Whether so many more fit in."""
         return (self.series or 0) + series <= series_max
 
-    def joined(self, other: Lot) -> Lot:
+    def joined(self, other: QueryBatch) -> QueryBatch:
         """Put two parts of a namespace together."""
         groups = (self.groups or frozenset()) | (other.groups or frozenset())
         series = (self.series or 0) + (other.series or 0)
-        return Lot(self.namespaces, (*self.pods, *other.pods), groups, series)
+        return QueryBatch(self.namespaces, (*self.pods, *other.pods), groups, series)
 
-    def halves(self, known: Sequence[str]) -> tuple[Lot, ...]:
+    def halves(self, all_namespaces: Sequence[str]) -> tuple[QueryBatch, ...]:
         """Cut it in two, between namespaces; nothing when it is one. `known` are all there are."""
-        namespaces = tuple(known) if self.namespaces is None else self.namespaces
+        namespaces = tuple(all_namespaces) if self.namespaces is None else self.namespaces
         middle = len(namespaces) // 2
         halves = (namespaces[:middle], namespaces[middle:]) if middle else ()
-        return tuple(Lot(half) for half in halves)
+        return tuple(QueryBatch(half) for half in halves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Job:
     """A measure of a lot."""
 
     measure: Measure
-    lot: Lot
+    batch: QueryBatch
     grid: Grid
     window_ms: int
     interval_ms: float
@@ -122,9 +122,9 @@ class Job:
     fixed: tuple[Matcher, ...]
     """The matchers that each request has."""
 
-    def of(self, lot: Lot) -> Job:
+    def of(self, batch: QueryBatch) -> Job:
         """Return the same for another lot."""
-        return replace(self, lot=lot)
+        return replace(self, batch=batch)
 
     @property
     def samples(self) -> float:
@@ -134,9 +134,9 @@ class Job:
     @property
     def text_bytes(self) -> float:
         """How long its samples are as JSON, about."""
-        if self.lot.series is None:
+        if self.batch.series is None:
             return float(TEXT_MAX_BYTES)
-        return POINT_BYTES * self.samples * self.lot.series
+        return POINT_BYTES * self.samples * self.batch.series
 
     @property
     def has_few_samples(self) -> bool:
@@ -158,21 +158,23 @@ def _runs(pods: Sequence[str]) -> Iterable[tuple[str, ...]]:
         yield tuple(run)
 
 
-def packed(series_by_namespace: Mapping[str, int], series_max: int) -> list[Lot]:
+def packed(series_by_namespace: Mapping[str, int], series_max: int) -> list[QueryBatch]:
     """Fill lots in the order of names, so that a plan is the same every time."""
-    lots: list[Lot] = []
+    batches: list[QueryBatch] = []
     for namespace, series in series_by_namespace.items():
-        has_room = bool(lots) and lots[-1].has_room_for(series, series_max)
-        before = lots.pop() if has_room else Lot(())
-        lots.append(Lot((*(before.namespaces or ()), namespace), series=series + (before.series or 0)))
-    planned = [namespace for lot in lots for namespace in lot.namespaces or ()]
+        has_room = bool(batches) and batches[-1].has_room_for(series, series_max)
+        before = batches.pop() if has_room else QueryBatch(())
+        batches.append(
+            QueryBatch((*(before.namespaces or ()), namespace), series=series + (before.series or 0))
+        )
+    planned = [namespace for batch in batches for namespace in batch.namespaces or ()]
     assert planned == list(series_by_namespace), "each namespace is in one lot"
-    return lots
+    return batches
 
 
 def parts(
     namespace: str, series_by_pod: Mapping[str, int], groups: Sequence[object], series_max: int
-) -> list[Lot]:
+) -> list[QueryBatch]:
     """Cut a namespace into lots of whole groups; a group beyond the limit is a lot of its own.
 
     The groups are those of the pods, in their order; pods of the group None are left out.
@@ -181,15 +183,17 @@ def parts(
     for pod, group in zip(series_by_pod, groups, strict=True):
         if group is not None:
             members.setdefault(group, []).append(pod)
-    lots: list[Lot] = []
+    batches: list[QueryBatch] = []
     for group, pods in members.items():
         series = sum(series_by_pod[pod] for pod in pods)
-        part = Lot((namespace,), tuple(pods), frozenset({group}), series)
-        if lots and lots[-1].has_room_for(series, series_max):
-            part = lots.pop().joined(part)
-        lots.append(part)
-    assert sum(len(lot.pods) for lot in lots) == sum(map(len, members.values())), "each pod is in one lot"
-    return lots
+        part = QueryBatch((namespace,), tuple(pods), frozenset({group}), series)
+        if batches and batches[-1].has_room_for(series, series_max):
+            part = batches.pop().joined(part)
+        batches.append(part)
+    assert sum(len(batch.pods) for batch in batches) == sum(map(len, members.values())), (
+        "each pod is in one lot"
+    )
+    return batches
 
 
 SAMPLES_SHARE_MAX = 1.5
@@ -229,7 +233,7 @@ def by_remote_read(
     values = np.empty((rows_max, grid.count))
     keys: list[Key] = []
     histograms = 0
-    for matchers in job.lot.matchers(names):
+    for matchers in job.batch.matchers(names):
         asked = (by_name(job.measure.metric), *job.fixed, *matchers)
         for batch in reader.series(asked, start_ms, grid.end_ms, on_bytes):
             first, end = len(keys), len(keys) + len(batch.labels)
@@ -264,7 +268,7 @@ def by_samples(
     keys: list[Key] = []
     warnings: list[str] = []
     partial: list[str] = []
-    requests = job.lot.matchers(names)
+    requests = job.batch.matchers(names)
     parts = spans(grid.start_ms - job.window_ms, grid.end_ms, job.text_bytes / max(1, len(requests)))
     for matchers in requests:
         asked, raw = selector(job.measure.metric, (*job.fixed, *matchers)), Raw(is_as_stored=is_as_stored)
@@ -283,7 +287,7 @@ def by_samples(
                     "narrow the namespaces or the time range, or raise lots_max_bytes"
                 )
         with turn:
-            for some, samples in raw.lots():
+            for some, samples in raw.batches():
                 first, end = len(keys), len(keys) + len(some)
                 reduce(job.measure, samples, steps, values[first:end])
                 _drop_nonsense(values[first:end])
@@ -297,7 +301,7 @@ def by_promql(
 ) -> ReducedUsage:
     """Let the server reduce, in range queries that are split until they fit."""
     found: list[ReducedUsage] = []
-    for matchers in job.lot.matchers(names):
+    for matchers in job.batch.matchers(names):
         selected = selector(job.measure.metric, (*job.fixed, *matchers))
         query = RangeQuery(
             expression(job.measure, selected, job.window_ms),

@@ -100,28 +100,28 @@ def is_refusal(error: Exception) -> bool:
     """Return whether a server said itself that it did nothing; others may answer in its place."""
     if not isinstance(error, redis_errors.ResponseError) and getattr(error, "status_code", None) is None:
         return False
-    said = _said(error)
-    if "user_script" in said:
-        return any(word in said for word in _BEFORE_ANY_WRITE)
-    code, _, rest = said.partition(" ")
+    message = _said(error)
+    if "user_script" in message:
+        return any(word in message for word in _BEFORE_ANY_WRITE)
+    code, _, rest = message.partition(" ")
     return code in _NOT_BEGUN or (code == "ERR" and rest.startswith(_NOT_BEGUN_ERR))
 
 
 def failure(error: Exception, address: str, *, is_in_doubt: bool = False) -> WorldFailed:
     """Return what a failure means, after everything that was sent before it."""
-    said = _said(error)
+    message = _said(error)
     if is_in_doubt:
-        return Unanswered(f"{address}: {IN_DOUBT}: {said}")
-    if "WRONGTYPE" in said:
+        return Unanswered(f"{address}: {IN_DOUBT}: {message}")
+    if "WRONGTYPE" in message:
         return WrongKeyType(
             f"{address}: a key of the pools has a wrong type; `equipoise pools fsck` names it. "
             "Nothing was changed"
         )
-    if "READONLY" in said:
-        return WorldFailed(f"{address}: it is a replica; connect to the primary: {said}")
+    if "READONLY" in message:
+        return WorldFailed(f"{address}: it is a replica; connect to the primary: {message}")
     if isinstance(error, redis_errors.AskError | redis_errors.TryAgainError):
-        return WorldFailed(f"{address}: the cluster moves these keys to another node: {said}")
+        return WorldFailed(f"{address}: the cluster moves these keys to another node: {message}")
     if isinstance(error, _REFUSED):
-        return WorldFailed(f"{address}: refused: {said}")
+        return WorldFailed(f"{address}: refused: {message}")
     is_away = isinstance(error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError)
-    return WorldFailed(f"{address}: {'not reachable: ' if is_away else ''}{said}")
+    return WorldFailed(f"{address}: {'not reachable: ' if is_away else ''}{message}")

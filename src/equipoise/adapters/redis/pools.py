@@ -94,10 +94,12 @@ class RedisPools:
         tiers, pods = self._reader.scan() if is_thorough else ([], [])
         pods = list(dict.fromkeys([*pods, *also]))
         for _ in range(TRIES):
-            known = self._known() if not is_thorough else self._known_or_nothing()
-            seen = self._reader.read(known, tiers, pods)
-            if seen is not None and ((seen.config or "") == known[0] or (is_thorough and not known[1])):
-                return seen
+            current = self._current_config() if not is_thorough else self._current_config_or_empty()
+            snapshot = self._reader.read(current, tiers, pods)
+            if snapshot is not None and (
+                (snapshot.config or "") == current[0] or (is_thorough and not current[1])
+            ):
+                return snapshot
             self._config = None
         raise WorldFailed(f"{self._address}: {self._key} changes faster than it can be read")
 
@@ -105,15 +107,16 @@ class RedisPools:
         self, moves: Sequence[MovePod], version: str, epoch: int | None, *, marks_busy: bool = False
     ) -> list[PoolAnswer]:
         """Move idle pods; each answers for itself, and none is moved twice."""
-        known = self._known()
-        if _version(known[0]) != version:
+        current = self._current_config()
+        if _version(current[0]) != version:
             self._config = None
-            known = self._known()
-        if _version(known[0]) != version:
+            current = self._current_config()
+        if _version(current[0]) != version:
             return [PoolAnswer(PoolCode.CONFIG_CHANGED, move.pod) for move in moves]
         mark = "1" if marks_busy else ""
         calls = [
-            [*known, move.pod, move.source, move.destination, _epoch(epoch), move.uid, mark] for move in moves
+            [*current, move.pod, move.source, move.destination, _epoch(epoch), move.uid, mark]
+            for move in moves
         ]
         requests = [Request() for _ in moves]
         replies = self._scripts.run_all("move", calls, requests)
@@ -209,7 +212,7 @@ class RedisPools:
     ) -> list[PoolAnswer]:
         """Run a writer for many pods; who found another config is asked again alone, with the new one."""
         try:
-            text, tiers = self._known()
+            text, tiers = self._current_config()
         except EquipoiseError as error:
             return [failed(error, pod) for pod in pods]  # who was asked for before is told all the same
         calls = [[text, self._dry(tiers), pod, *words] for pod, words in zip(pods, arguments, strict=True)]
@@ -245,7 +248,7 @@ class RedisPools:
     def _run(self, writer: str, request: Request, *arguments: str) -> list[str]:
         with certain(request):
             for _ in range(TRIES):
-                text, tiers = self._known()
+                text, tiers = self._current_config()
                 answer = self._scripts.run(writer, [text, self._dry(tiers), *arguments], request)
                 if answer[0] != PoolCode.CONFIG_CHANGED:
                     return answer
@@ -255,18 +258,18 @@ class RedisPools:
     def _dry(self, tiers: str) -> str:
         return f"{tiers}dry" if self._is_dry else tiers
 
-    def _known(self) -> tuple[str, str]:
+    def _current_config(self) -> tuple[str, str]:
         """Return the config as we know it, and its tiers as the scripts read them."""
-        known = self._config  # once: another thread may forget it at any moment
-        if known is None:
+        current = self._config  # once: another thread may forget it at any moment
+        if current is None:
             text = self._read_config()
-            known = self._config = (text or "", self._read_tiers(text, self._key))
-        return known
+            current = self._config = (text or "", self._read_tiers(text, self._key))
+        return current
 
-    def _known_or_nothing(self) -> tuple[str, str]:
+    def _current_config_or_empty(self) -> tuple[str, str]:
         """Look at the keys also where the config is missing or malformed."""
         try:
-            return self._known()
+            return self._current_config()
         except (BadInput, WrongKeyType):
             return ("", "")
 

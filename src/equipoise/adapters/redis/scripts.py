@@ -26,7 +26,7 @@ ATTEMPTS = 2
 """Every writer may be asked again, so a second attempt is safe; more would only hide a sick server."""
 ROUNDS = 5
 """How often what the server did not do, since the script or the slot was elsewhere, goes out again."""
-NONSENSE = "a script answered {!r}, which none of ours says"
+INVALID_ANSWER = "a script answered {!r}, which none of ours says"
 SHOWN_MAX = 200
 CODES = frozenset(PoolCode)
 _ELSEWHERE = (redis_errors.NoScriptError, redis_errors.MovedError)
@@ -61,7 +61,7 @@ class Scripts:
             except redis_errors.NoScriptError:
                 found = self._client.eval(source(writer), 1, self._key, *arguments)
         if not isinstance(found, list):
-            raise WorldFailed(f"{self._address}: {NONSENSE.format(str(found)[:SHOWN_MAX])}")
+            raise WorldFailed(f"{self._address}: {INVALID_ANSWER.format(str(found)[:SHOWN_MAX])}")
         return found
 
     def run_all(
@@ -103,7 +103,7 @@ class Scripts:
             if isinstance(reply, Exception)
             else reply
             if _is_answer(reply)
-            else Unanswered(f"{self._address}: {NONSENSE.format(str(reply)[:SHOWN_MAX])}")
+            else Unanswered(f"{self._address}: {INVALID_ANSWER.format(str(reply)[:SHOWN_MAX])}")
             for reply, request in zip(replies, requests, strict=True)
         ]
 

@@ -45,7 +45,7 @@ class SnapshotPage(NamedTuple):
     """Calls that are alive: the number of the pod, and the call."""
 
 
-class _Seen:
+class _SnapshotColumns:
     """The pods of all pages; of one that is on two pages, the last one holds."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class _Seen:
 
 def decode_pages(prefix: str, pages: Sequence[SnapshotPage]) -> PoolsSnapshot:
     """Read what the script `snapshot` gave, page by page."""
-    seen = _Seen()
+    seen = _SnapshotColumns()
     for page in pages:
         seen.read(prefix, page)
     config, epoch, pools = pages[-1][:3]
@@ -136,10 +136,10 @@ def _in_groups(flat: Sequence[Any], size: int) -> list[tuple[Any, ...]]:
 
 PAGE = 500
 """How many pods are read at one moment: a few milliseconds in which the server answers nobody else."""
-LOOKS = 3
+READS_MAX = 3
 """How often pods are looked for that moved from tier to tier meanwhile."""
 SCAN_COUNT = 1000
-NONSENSE = (*DECODE_ERRORS, LookupError, AttributeError)
+INVALID_ANSWER_ERRORS = (*DECODE_ERRORS, LookupError, AttributeError)
 """What comes of reading an answer that our script never gives, such as a proxy's."""
 
 
@@ -152,20 +152,22 @@ class PoolsReader:
         self._scripts = scripts
         self._address = address
 
-    def read(self, known: tuple[str, str], tiers: Sequence[str], pods: Sequence[str]) -> PoolsSnapshot | None:
+    def read(
+        self, current: tuple[str, str], tiers: Sequence[str], pods: Sequence[str]
+    ) -> PoolsSnapshot | None:
         """Read all that the tiers have, and these pods; None when the config changed meanwhile."""
         try:
-            return self._read(known, tiers, pods)
-        except NONSENSE as error:
+            return self._read(current, tiers, pods)
+        except INVALID_ANSWER_ERRORS as error:
             raise WorldFailed(
                 f"{self._address}: a snapshot that makes no sense: {one_line(str(error))}"
             ) from error
 
     def _read(
-        self, known: tuple[str, str], tiers: Sequence[str], pods: Sequence[str]
+        self, current: tuple[str, str], tiers: Sequence[str], pods: Sequence[str]
     ) -> PoolsSnapshot | None:
         def page(most: int, names: Sequence[str]) -> SnapshotPage:
-            words = [*known, str(most), str(len(tiers)), *tiers, *names]
+            words = [*current, str(most), str(len(tiers)), *tiers, *names]
             return msgspec.convert(self._scripts.read("snapshot", words), SnapshotPage)
 
         is_short = len(pods) <= PAGE
@@ -173,7 +175,7 @@ class PoolsReader:
         seen = decode_pages(self._prefix, pages)
         if not (is_short and pages[0].is_whole):
             found: dict[str, None] = dict.fromkeys(pods)
-            for _ in range(LOOKS):
+            for _ in range(READS_MAX):
                 before = len(found) if len(pages) > 1 else 0
                 found.update(dict.fromkeys(self._names(pages[0])))
                 names = list(found)[before:]

@@ -75,7 +75,7 @@ class AgentJournal:
 
     @property
     def error(self) -> str:
-        return "" if self._journal is None else self._journal.unwell
+        return "" if self._journal is None else self._journal.failure
 
     def close(self) -> None:
         if self._journal is not None:

@@ -207,7 +207,7 @@ class JournalPart(Part):
         return not closing.is_alive()
 
     def errors(self) -> Mapping[str, str]:
-        found = {"journal": self._journal.unwell, "journal's file": self._journal.damage}
+        found = {"journal": self._journal.failure, "journal's file": self._journal.damage}
         return {part: what for part, what in found.items() if what}
 
     def size_bytes(self) -> float:

@@ -96,9 +96,9 @@ def last(samples: RawSamples, steps: Steps, out: Floats | None = None) -> Floats
 
 def _reduced(samples: RawSamples, steps: Steps, windows: Integers, reduce: Reduce, out: Floats) -> None:
     rows = len(samples.offsets) - 1
-    lot = max(1, CELLS_AT_ONCE // max(1, steps.count))
-    for first in range(0, rows, lot):
-        end = min(first + lot, rows)
+    batch = max(1, CELLS_AT_ONCE // max(1, steps.count))
+    for first in range(0, rows, batch):
+        end = min(first + batch, rows)
         part = samples.part(first, end)
         if len(part.times_ms):
             reduce(part, steps, windows[first:end], out[first:end])

@@ -176,8 +176,8 @@ def decode(
         begin, end = int(ends[first]), int(ends[last])
         if begin == end:
             continue
-        lot = slice(first, last)
-        running = _Lockstep(bits, starts[lot], sizes[lot], counts[lot], scratch)
+        batch = slice(first, last)
+        running = _Lockstep(bits, starts[batch], sizes[batch], counts[batch], scratch)
         running.run()
         running.flatten(times[begin:end], values[begin:end])
     return times, values.view(np.float64), counts
