@@ -1,7 +1,6 @@
-"""What every HTTP client needs on top of urllib3: when to try again, TLS, bounds, and errors in one line.
+"""Shared by all HTTP clients on urllib3: retries, TLS, bounds, and errors on one line.
 
-Nothing here sleeps or draws random numbers by itself: `sleep` and `rng` are arguments. Every way in which
-a connection fails becomes one clause that names the address.
+`sleep` and `rng` are arguments. Every failure of a connection becomes one clause with the address.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from equipoise.core.errors import DECODE_ERRORS, BadInput
 T = TypeVar("T")
 
 RETRIED_STATUSES = frozenset({429, 500, 502, 503, 504})
-"""What a server says when asking again may help. Every other 4xx would fail again."""
+"""Statuses after which a retry may help. Every other 4xx would fail again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How often and how long to try again: exponential, with full jitter, bounded twice."""
+    """Retries: exponential, with full jitter, bounded in number and total time."""
 
     attempts_max: int = 5
     first_seconds: float = 0.25
@@ -56,7 +55,7 @@ class Backoff:
     def next_seconds(
         self, failures: int, spent_seconds: float, draw: float, retry_after_seconds: float | None = None
     ) -> float | None:
-        """Return the wait before the next attempt, or None when it is time to give up."""
+        """Return the wait before the next attempt, or None after the last one."""
         if failures >= self.attempts_max:
             return None
         delay = self.delay_seconds(failures, draw)
@@ -75,7 +74,7 @@ NO_RETRIES = Backoff(attempts_max=1)
 
 @dataclass(frozen=True, slots=True)
 class TryAgain:
-    """A failure that may pass; the server may have said when to come back."""
+    """A transient failure, with the server's Retry-After if any."""
 
     after_seconds: float | None = None
 
@@ -302,7 +301,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Walk from the outermost wrapper to the root; urllib3 hides causes in three places."""
+    """Yield an exception and its causes, which urllib3 stores in three places."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -350,6 +349,6 @@ def _tls_clause(error: ssl.SSLError) -> str:
 
 
 def one_line(text: str, length_max: int = 200) -> str:
-    """Flatten text that another program wrote, and bound it."""
+    """Return another program's text on one line, bounded."""
     flat = " ".join(text[: length_max * 4].split())
     return flat if len(flat) <= length_max else f"{flat[: length_max - 1]}…"

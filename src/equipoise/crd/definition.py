@@ -1,11 +1,8 @@
-"""From the declaration of a kind to its CustomResourceDefinition.
+"""Generates CustomResourceDefinitions from the declaration of a kind and the pydantic models of its parts.
 
-The declaration of a custom resource kind: what the definition needs beyond the models of its parts.
-
-From a pydantic model to the structural schema that the API server asks for: no references, one type each.
-
-pydantic's own JSON Schema is the start, so that bounds, patterns and defaults are said once. A keyword that
-has no structural form is an error here, not a surprise on somebody's cluster.
+The API server requires structural schemas: no references, and one type for each node. They are derived from
+pydantic's JSON Schema, so that bounds, patterns and defaults are defined once. A keyword without a structural
+form is an error here, and not at the installation.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""One manifest, judged as the API server would and then as only we can: all problems, each with its path.
+"""Validates a manifest without a server and returns all problems, each with its path.
 
-What a structural schema makes of a value, as the API server does it: for checks without a server.
-
-CEL rules are not evaluated here; the models state them in Python.
+First the structural schema is applied as the API server applies it, then our own models. CEL rules are not
+evaluated; the models state them in Python.
 """
 
 import json
@@ -22,7 +21,7 @@ from equipoise.crd.targets import LabelKey, LabelValue
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong, and where."""
+    """One problem and its path."""
 
     path: str
     message: str

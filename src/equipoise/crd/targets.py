@@ -1,4 +1,4 @@
-"""Which workloads a policy is about, and whether it may act on them."""
+"""The workloads of a policy, and whether it may act on them."""
 
 from enum import StrEnum
 from typing import Annotated, Self

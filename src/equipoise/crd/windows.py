@@ -1,6 +1,6 @@
-"""When a policy may act: windows that open on a schedule, in a zone's own time.
+"""Windows in which a policy may act: they open on a schedule in the local time of a zone.
 
-Is it the hour for it? When any window is set, everything outside is closed.
+A policy without windows may always act; with windows, it holds its actions outside all of them.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The journal: a diary of decisions on a scratch disk. Losing it changes no decision."""
+"""The journal: a log of decisions on a scratch disk. Losing it changes no decision."""
 
 from equipoise.adapters.journal.jsonlines import JsonLines
 from equipoise.adapters.journal.reading import open_reader

@@ -1,7 +1,7 @@
 """The journal as JSON lines: one record a line, in a bounded number of bounded files.
 
-A record is written when it is news. How long its streak became is a second line of the same id, without
-the inputs, written when the streak ends; a reader joins the two.
+A record is written when it differs from its subject's last one. The length of its streak is a second line
+with the same id, without the inputs, written when the streak ends; a reader joins the two.
 """
 
 import os
@@ -31,14 +31,14 @@ FOUND_MAX = 10
 
 
 class JsonLines:
-    """A journal that never raises: when it cannot write it is `unwell`, says why, and goes on."""
+    """A journal that never raises: when it cannot write, `failure` is the reason, and it retries later."""
 
     def __init__(self, path: Path | str, *, bytes_max: int, files_max: int = 4) -> None:
         self.path = Path(path)
         self.failure = ""
         self.lost = 0
         self.damage = ""
-        """What was found damaged last, and what was done about it; empty where nothing was."""
+        """The last damage that was found, and how it was handled; empty without any."""
         self._file_bytes_max = bytes_max // max(1, files_max)
         self._files_max = max(1, files_max)
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class JsonLines:
         self.close()
 
     def append(self, *records: Record, is_whole: bool = False) -> None:
-        """Keep these; with `is_whole` each one, also when its subject's last one was the same."""
+        """Write records; with `is_whole` also those that repeat the last one of their subject."""
         with self._lock:
             self._guarded(
                 lambda: (line for record in records for line in self._lines(record, is_whole=is_whole)),
@@ -59,7 +59,7 @@ class JsonLines:
             )
 
     def close(self) -> None:
-        """Write down how long the open streaks are."""
+        """Write the lengths of the open streaks."""
         with self._lock:
             self._guarded(lambda: (last.to_json() for last in self._last.values() if last.streak), 0)
             self._last.clear()
@@ -79,7 +79,7 @@ class JsonLines:
         try:
             for line in lines():
                 self._write_line(line + b"\n")
-        except Exception as error:  # noqa: BLE001 - whatever it is, the loop does without its diary
+        except Exception as error:  # noqa: BLE001 - a failed journal must not end the loop
             self._last.clear()
             self.failure = f"{self.path}: {getattr(error, 'strerror', None) or error}"
             self.lost += at_stake
@@ -97,7 +97,7 @@ class JsonLines:
         self._write_line(line)
 
     def _end_of_last_line(self, descriptor: int) -> int:
-        """Cut off what a crash left half written; return where the next line begins."""
+        """Truncate a line that a crash left incomplete; return where the next line begins."""
         end = os.lseek(descriptor, 0, os.SEEK_END)
         if not end or os.pread(descriptor, 1, end - 1) == b"\n":
             return end
@@ -107,7 +107,7 @@ class JsonLines:
         return whole
 
     def _rotate(self) -> None:
-        """Make each file one older; the oldest goes."""
+        """Rename each file to the next older one; the oldest is deleted."""
         names = [_older(self.path, age) for age in range(self._files_max)]
         for younger, older in reversed(list(pairwise(names))):
             if younger.exists():
@@ -121,14 +121,14 @@ def _older(path: Path, age: int) -> Path:
 
 
 def parts_of(path: Path) -> list[Path]:
-    """Find the files of a journal, the oldest first; a crash while they moved on may leave a gap."""
+    """Return the files of a journal, the oldest first; a crash during a rotation may leave a gap."""
     ages = [part.name.removeprefix(f"{path.name}.") for part in path.parent.glob(f"{path.name}.*")]
     older = [_older(path, age) for age in sorted((int(age) for age in ages if age.isdecimal()), reverse=True)]
     return older + [path] * path.exists()
 
 
 def _write_whole(descriptor: int, line: bytes, end: int) -> None:
-    """Write all of a line or, on a full disk, none of it."""
+    """Write a whole line or, on a full disk, nothing."""
     try:
         rest = memoryview(line)
         while rest:
@@ -149,11 +149,11 @@ class JsonLinesReader:
                 found[record.id] = _joined(found.get(record.id), record)
         if self.damages.lines and not found:
             raise BadInput(f"journal {self.damages.lines[0]}")
-        # An exported journal begins with the newest, one that was written ends with it.
+        # An exported journal begins with the newest record, a written one ends with it.
         self._newest_first = sorted(found.values(), key=lambda record: (record.at, record.id), reverse=True)
 
     def close(self) -> None:
-        """Everything was read at once; there is nothing to let go of."""
+        """Do nothing: the files were read at once."""
 
     def records(self, query: Query, *, is_whole: bool = False) -> Iterator[Record]:
         """Yield the records, the newest first."""
@@ -164,18 +164,18 @@ class JsonLinesReader:
         return selected if is_whole else (record.without_inputs() for record in selected)
 
     def subjects(self, balancer: str, limit: int) -> Sequence[str]:
-        """Return what a balancer decided about, the newest first."""
+        """Return the subjects of a balancer's decisions, the newest first."""
         found = (record.decision.subject for record in self._newest_first if record.balancer == balancer)
         return list(islice(dict.fromkeys(found), limit))
 
     def starting(self, prefix: str) -> Sequence[Record]:
-        """Return the records whose id starts like this."""
+        """Return the records whose id has this prefix."""
         found = [record for record in self._newest_first if record.id.startswith(prefix)]
         return [record for record in found if record.id == prefix] or found[:FOUND_MAX]
 
 
 def _joined(before: Record | None, after: Record) -> Record:
-    """Take the later line of an id, which knows more, with the inputs of the first."""
+    """Return the later line of an id with the inputs of the first."""
     if before is None or after.has_inputs:
         return after
     return msgspec.structs.replace(
@@ -184,7 +184,7 @@ def _joined(before: Record | None, after: Record) -> Record:
 
 
 def _read(path: Path, damages: Damages) -> Iterator[Record]:
-    """Read the lines that are records; a last one without its end may be in the midst of being written."""
+    """Yield the records of a file; an incomplete last line may be in the process of being written."""
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):

@@ -1,12 +1,8 @@
-"""What is kept of a decision, so that the journal is quiet at rest.
+"""Which records the journal stores, their ids, their encoding, and the queries of its readers.
 
-Whole: what was acted on, and what differs from the subject's last decision in its reason, in what is to
-be done or in what is held. The rest only lengthens the streak of that last one: how often, until when,
-and the last numbers and hash.
-
-Names for records: later ones sort after earlier ones, and no two are the same.
-
-What is asked of a journal, whatever it is kept in.
+A record is stored whole if it has outcomes, or if its reason, actions or held actions differ from the last
+decision about its subject. Any other only extends the streak of that last one: a count, an end, and the last
+numbers and hash. Ids are unique and sort by time.
 """
 
 import hashlib
@@ -36,35 +32,35 @@ _ZLIB = b"x"
 T = TypeVar("T")
 
 Subject = tuple[str, str]
-"""Balancer and subject: whose streak it is."""
+"""Balancer and subject, the key of a streak."""
 
 
 def subject_of(record: Record) -> Subject:
-    """Whose streak this record belongs to."""
+    """Return the key of the record's streak."""
     return record.balancer, record.decision.subject
 
 
 def gist(decision: Decision) -> bytes:
-    """Return what makes two decisions alike: codes and actions, without numbers and sentences."""
-    # Equal pods change places from look to look; that is no news.
+    """Return the parts in which two decisions of a streak agree: codes and actions, without numbers."""
+    # Equal pods change places between observations, which is no difference.
     held = sorted((part.reason.value, msgspec.json.encode(part.action)) for part in decision.held)
     alike = (decision.reason.code, decision.actions, held)
     return hashlib.blake2b(msgspec.json.encode(alike), digest_size=8).digest()
 
 
 def is_stored_whole(last: bytes | None, record: Record) -> bool:
-    """Whether a record is kept whole, given the gist of its subject's last one."""
+    """Return whether a record is stored whole, given the gist of its subject's last one."""
     return bool(record.outcomes) or last != gist(record.decision)
 
 
 def prolonged(before: Streak | None, record: Record) -> Streak:
-    """Add one more of the same to a streak."""
+    """Return the streak with one more record."""
     times = 1 if before is None else before.times + 1
     return Streak(times, record.at, record.decision.reason, record.inputs_hash)
 
 
 def merged(before: Streak | None, after: Streak | None) -> Streak | None:
-    """Join what is on disk with what came since."""
+    """Return the union of the streak on disk and the one since."""
     if before is None or after is None:
         return after or before
     return msgspec.structs.replace(after, times=before.times + after.times)
@@ -83,10 +79,9 @@ def unpack(data: bytes, kind: type[T]) -> T:
 
 
 def parse(text: bytes, kind: type[T]) -> T:
-    """Return what a line or a row has, read as this type; raise one of DECODE_ERRORS where it makes no sense.
+    """Return a line or a row decoded as this type; raise one of DECODE_ERRORS where it is invalid.
 
-    What can be read can be printed and written again: nothing is nested too deeply, and no moment is off the
-    calendar.
+    A decoded value can be printed and written again: it is not nested too deeply, and all times are valid.
     """
     value = msgspec.json.decode(text, type=kind)
     if text.count(b"{") + text.count(b"[") > DEPTH_MAX:
@@ -100,7 +95,7 @@ def parse(text: bytes, kind: type[T]) -> T:
 
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-"""Crockford's 32: no i, l, o or u, which a person misreads; in the order of their codes."""
+"""Crockford's 32 digits, without the easily misread i, l, o and u, in the order of their codes."""
 
 TIME_DIGITS = 9
 """Milliseconds until the year 3084."""
@@ -110,7 +105,7 @@ COUNT_BITS = 20
 
 
 def record_id(at: float, writer: int, count: int) -> str:
-    """Name a record by its time, by who wrote it (a random number) and by how many came before it."""
+    """Return an id of the time, the writer's random number and the count of its earlier records."""
     return (
         _digits(max(0, int(at * 1000)), TIME_DIGITS)
         + _digits(writer, WRITER_BITS // 5)
@@ -124,7 +119,7 @@ def _digits(number: int, width: int) -> str:
 
 
 class RecordIds:
-    """Names for all that one process writes; `writer` is its own random number."""
+    """Ids for the records of one process; `writer` is its random number."""
 
     def __init__(self, writer: int) -> None:
         self._writer = writer
@@ -140,7 +135,7 @@ DAMAGES_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which records; what is empty or None does not matter. A subject may be a pattern: `shop/*`."""
+    """A filter of records; empty and None match all. A subject may be a pattern: `shop/*`."""
 
     balancer: str = ""
     subject: str = ""
@@ -161,14 +156,14 @@ class Query:
 
 
 class Damages:
-    """What of a journal could not be read, one line each: the first few, and how many there are."""
+    """The unreadable parts of a journal, one line each: the first few, and their number."""
 
     def __init__(self) -> None:
         self._lines: dict[str, None] = {}
         self._more = 0
 
     def add(self, line: str) -> None:
-        """Note one, once."""
+        """Add a line, unless it is there already."""
         if line in self._lines:
             return
         if len(self._lines) < DAMAGES_MAX:
@@ -178,7 +173,7 @@ class Damages:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All that is known so far."""
+        """Return all lines so far."""
         rest = (f"and {self._more} more could not be read",) if self._more else ()
         return (*self._lines, *rest)
 
@@ -186,24 +181,24 @@ class Damages:
 class JournalReader(Protocol):
     """A journal that is open for reading.
 
-    What is damaged is left out and noted in `damages`; trouble with the whole file is a BadInput of one line.
+    Damaged records are left out and listed in `damages`; an unreadable file is a BadInput of one line.
     """
 
     @property
     def damages(self) -> Damages:
-        """What could not be read so far."""
+        """Return what could not be read so far."""
         ...
 
     def records(self, query: Query, *, is_whole: bool = False) -> Iterator[Record]:
-        """Yield the records, the newest first; with their inputs where they were kept, if `is_whole`."""
+        """Yield the records, the newest first; with `is_whole` also their stored inputs."""
         ...
 
     def starting(self, prefix: str) -> Sequence[Record]:
-        """Return the records whose id starts like this, whole, at most ten; an exact match comes alone."""
+        """Yield the records, the newest first; with `is_whole` also their stored inputs."""
         ...
 
     def subjects(self, balancer: str, limit: int) -> Sequence[str]:
-        """Return what a balancer decided about, the newest first."""
+        """Return the subjects of a balancer's decisions, the newest first."""
         ...
 
     def close(self) -> None: ...

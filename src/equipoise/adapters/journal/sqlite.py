@@ -1,4 +1,4 @@
-"""The journal in SQLite: one writer, any number of readers, bounded, and never in the loop's way."""
+"""The journal in SQLite: one writer, any number of readers, bounded in size, and never blocking the loop."""
 
 import math
 import sqlite3
@@ -26,10 +26,10 @@ from equipoise.core.decision import Record, Streak
 from equipoise.ports import Clock
 
 BUSY_MILLISECONDS = 1000
-"""How long a reader or another writer is waited for: the loop must not stand still for its diary."""
+"""How long to wait for a reader or another writer: the loop must not wait for its journal."""
 
 SETTLE_SECONDS = 60.0
-"""How long a streak is counted in memory before it is written down, and how often old records go."""
+"""How long a streak is counted in memory before it is written, and how often old records are deleted."""
 
 _LAST = "SELECT id, gist FROM records WHERE balancer = ? AND subject = ? ORDER BY seq DESC LIMIT 1"
 _PUT = """
@@ -52,7 +52,7 @@ class _Last(NamedTuple):
 
 
 class SqliteJournal:
-    """A journal that never raises: when it cannot write it is `unwell`, says why, and goes on."""
+    """A journal that never raises: when it cannot write, `failure` is the reason, and it retries later."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class SqliteJournal:
     ) -> None:
         self.path = Path(path)
         self.failure = ""
-        """Why the last attempt failed; empty when it did not."""
+        """Why the last attempt failed; empty when it succeeded."""
         self.lost = 0
-        """How many records could not be kept."""
+        """The number of records that could not be written."""
         self.damage = ""
-        """What was found damaged last, and what was done about it; empty where nothing was."""
+        """The last damage that was found, and how it was handled; empty without any."""
         self._bounds = bound.Bounds(age_max_seconds, bytes_max)
         self._clock = clock
         self._settle_seconds = settle_seconds
@@ -78,7 +78,7 @@ class SqliteJournal:
         self._connection: sqlite3.Connection | None = None
         self._file = 0
         self._checked_file = 0
-        """The file that was found whole: it is read once for that, not at every new attempt to write."""
+        """The file that passed the integrity check, which runs once and not at every attempt to write."""
         self._last: dict[Subject, _Last] = {}
         self._streaks: dict[str, Streak] = {}
         self._guarded(lambda _: None, 0)
@@ -90,9 +90,9 @@ class SqliteJournal:
         self.close()
 
     def append(self, *records: Record, is_whole: bool = False) -> None:
-        """Keep these, in one transaction where the bound allows it; the same id again replaces.
+        """Write records, in one transaction where the bound allows it; an existing id is replaced.
 
-        With `is_whole` each is kept with its inputs, also when its subject's last one was the same.
+        With `is_whole` each is stored with its inputs, also those that repeat the last one of their subject.
         """
         with self._lock:
             self._guarded(
@@ -100,22 +100,22 @@ class SqliteJournal:
             )
 
     def flush(self) -> None:
-        """Write down the streaks that are still counted in memory."""
+        """Write the streaks that are still counted in memory."""
         with self._lock:
             self._guarded(self._settle, 0)
 
     def close(self) -> None:
-        """Write down what is left, and let go of the file."""
+        """Write the streaks and close the file."""
         self.flush()
         with self._lock:
             self._let_go()
 
     def _guarded(self, work: Callable[[sqlite3.Connection], None], at_stake: int) -> None:
-        """Do it, with one more attempt on a new file when this one is corrupt."""
+        """Run `work`, and once more on a new file when this one is corrupt."""
         for is_last in (False, True):
             try:
                 work(self._opened())
-            except Exception as error:  # noqa: BLE001 - whatever it is, the loop does without its diary
+            except Exception as error:  # noqa: BLE001 - a failed journal must not end the loop
                 self._let_go()
                 self._last.clear()
                 if not is_last and schema.is_corrupt(error, self.path) and self._begin_anew(error):
@@ -128,7 +128,7 @@ class SqliteJournal:
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is not None and self._file != self._file_now():
-            # Somebody removed or replaced the file: what we would write, nobody would see.
+            # The file was deleted or replaced: no reader would see what we write.
             self._let_go()
             self._forget()
         if self._connection is None:
@@ -138,7 +138,7 @@ class SqliteJournal:
                 schema.refuse_damaged(connection)
                 self._checked_file = self._file
             bound.fit(connection, self.path, self._bounds)
-        # Who waited in vain once does not wait at every record of a long round.
+        # After one timeout, the other records of a long cycle do not wait again.
         self._connection.execute(f"PRAGMA busy_timeout={0 if self.failure else BUSY_MILLISECONDS}").fetchall()
         return self._connection
 
@@ -182,14 +182,14 @@ class SqliteJournal:
             self._put(connection, rows)
 
     def _tend(self, connection: sqlite3.Connection, now: float) -> None:
-        """Do what need not be done at every append."""
+        """Write streaks and delete old records, which need not happen at every append."""
         self._settle(connection)
         if bound.expire(connection, self.path, self._bounds, now):
             self._last.clear()
         bound.free_pages(connection, self.path, self._bounds)
 
     def _is_stored(self, connection: sqlite3.Connection, record: Record, *, is_whole: bool) -> bool:
-        """Decide what to keep of it, and remember it as its subject's last."""
+        """Return whether the record is stored, and remember it as the last one of its subject."""
         subject = subject_of(record)
         last = self._last.get(subject)
         if last is None:
@@ -202,7 +202,7 @@ class SqliteJournal:
         return False
 
     def _cut(self, rows: Sequence[_NewRow]) -> Iterator[list[_NewRow]]:
-        """Cut a batch into transactions that the log has room for; most are one."""
+        """Split records into transactions that the log has room for, mostly one."""
         part: list[_NewRow] = []
         size = 0
         for row in rows:
@@ -221,7 +221,7 @@ class SqliteJournal:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
                 raise
-            # Rows that fill their pages badly need more room than they seem to.
+            # Rows that leave pages half empty need more room than their size.
             connection.execute("ROLLBACK")
             self._put_in(connection, rows, size * 4)
 
@@ -270,7 +270,7 @@ def _prolong(connection: sqlite3.Connection, name: str, streak: Streak) -> None:
 
 
 def _row(record: Record, bounds: bound.Bounds) -> _NewRow:
-    """Lay a record out; inputs too large for one transaction are left to their hash."""
+    """Return a record's row; inputs too large for one transaction are left out, their hash stays."""
     brief = pack(msgspec.structs.replace(record.without_inputs(), streak=None).to_json())
     inputs = None
     if record.has_inputs:

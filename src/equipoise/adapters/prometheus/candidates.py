@@ -1,4 +1,4 @@
-"""Which Services of a namespace may be a Prometheus, and which of several is preferred."""
+"""Finds the Services of a namespace that may be a Prometheus, in their order of preference."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Port(msgspec.Struct, frozen=True, gc=False):
 
 
 class ServiceSpec(msgspec.Struct, frozen=True, gc=False):
-    """What is read of a Service."""
+    """The spec of a Service, as far as it is read."""
 
     ports: list[Port] | None = None
     selector: dict[str, str] | None = None
@@ -36,7 +36,7 @@ class ServiceSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class ServiceObject(msgspec.Struct, frozen=True, gc=False):
-    """A Service, slim."""
+    """A Service, as far as it is read."""
 
     metadata: ServiceMeta
     spec: ServiceSpec = ServiceSpec()
@@ -49,13 +49,13 @@ class Web(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodMeta(msgspec.Struct, frozen=True, gc=False):
-    """What a Prometheus object adds to the metadata of its pods."""
+    """The metadata that a Prometheus object adds to its pods."""
 
     labels: dict[str, str] | None = None
 
 
 class PrometheusSpec(msgspec.Struct, frozen=True, gc=False):
-    """What is read of a Prometheus object (`monitoring.coreos.com/v1`)."""
+    """The spec of a Prometheus object (`monitoring.coreos.com/v1`), as far as it is read."""
 
     serviceName: str | None = None
     portName: str | None = None
@@ -66,7 +66,7 @@ class PrometheusSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class PrometheusObject(msgspec.Struct, frozen=True, gc=False):
-    """A Prometheus object of the operator, slim."""
+    """A Prometheus object of the Prometheus operator, as far as it is read."""
 
     metadata: ServiceMeta
     spec: PrometheusSpec = PrometheusSpec()
@@ -86,21 +86,21 @@ class Candidate(NamedTuple):
 
 
 class RankedCandidate(NamedTuple):
-    """A candidate and what is known of it before it is asked."""
+    """A candidate with its preference, before any query."""
 
     rank: int
-    """Its place in the order of preference; 0 is the first."""
+    """The place in the order of preference; 0 is the first."""
     candidate: Candidate
     title: str
-    """The kind of server that it is taken for."""
+    """The assumed product."""
     how: str
-    """How it was recognised."""
+    """How the Service was recognised."""
     problem: str = ""
-    """Why it can't be asked; it then counts as a server that does not answer."""
+    """Why it cannot be queried; it then counts as a server without an answer."""
 
 
 class Family(NamedTuple):
-    """One kind of server, how its Services are recognised, and where its API lives."""
+    """A product, how its Services are recognised, and the path of its API."""
 
     title: str
     recognises: Callable[[str, Mapping[str, str]], bool]

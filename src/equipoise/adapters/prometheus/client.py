@@ -1,4 +1,4 @@
-"""Asks a Prometheus: bounded in time, in number and in memory, and patient where that helps."""
+"""Queries a Prometheus, with bounds on time, number and memory of requests, and with retries."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ BACKOFF = Backoff(attempts_max=5, first_seconds=0.25, delay_max_seconds=5.0)
 WHOLE_AND_PRESENT = MappingProxyType(
     {"partial_response": "false", "deny_partial_response": "1", "nocache": "1"}
 )
-"""Sent with every query; a server ignores what it does not know.
+"""Parameters of every query; a server ignores those that it does not support.
 
-Thanos and a cluster of VictoriaMetrics answer in part when a store of theirs is down, unless they are asked
-to fail. VictoriaMetrics takes the present to be 30 seconds ago, unless it is asked for no cache.
+Thanos and a cluster of VictoriaMetrics answer partially when one of their stores is down, unless a parameter
+makes them fail. VictoriaMetrics evaluates "now" as 30 seconds ago, unless a parameter disables its cache.
 """
 BUILD_INFO_SECONDS = 5.0
 
 
 class BuildInfo(NamedTuple):
-    """What answers: Prometheus, Thanos, Grafana Mimir, VictoriaMetrics, or unknown."""
+    """The product behind an address: Prometheus, Thanos, Grafana Mimir, VictoriaMetrics, or unknown."""
 
     flavour: str
     version: str
 
     @property
     def is_victoria_metrics(self) -> bool:
-        """Whether its `rate` is of another definition than Prometheus'."""
+        """Return whether its `rate` has another definition than that of Prometheus."""
         return self.flavour == "VictoriaMetrics"
 
 
 class PrometheusClient:
-    """Instant and range queries over either transport. Safe to share between threads."""
+    """Instant and range queries over either transport. Threads may share it."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class PrometheusClient:
     def instant(
         self, query: str, at: float | None = None, on_bytes: Callable[[int], None] | None = None
     ) -> QueryAnswer:
-        """Ask for a query's value at one time; without a time, the server's now."""
+        """Return a query's value at one time; without a time, at the server's present time."""
         fields = {"query": query} if at is None else {"query": query, "time": f"{at:.3f}"}
         body = self.call("/api/v1/query", fields)
         if on_bytes:
@@ -97,11 +97,11 @@ class PrometheusClient:
         return open_answer(body, self.address)
 
     def vector(self, query: str, at: float | None, labels: Sequence[str]) -> Vector:
-        """Ask for an instant vector, as columns of these labels."""
+        """Return an instant vector as columns of these labels."""
         return decode_vector(self.instant(query, at), labels, self.limits.series_max)
 
     def range(self, query: str, grid: Grid, on_bytes: Callable[[int], None] | None = None) -> QueryAnswer:
-        """Ask for a query's values on a grid that is within the server's limit of points."""
+        """Return a query's values on a grid that is within the server's limit of points."""
         fields = {
             "query": query,
             "start": f"{grid.start_ms / 1000:.3f}",
@@ -114,15 +114,15 @@ class PrometheusClient:
         return open_answer(body, self.address)
 
     def series(self, selected: str, start: float, end: float, labels: Sequence[str]) -> list[tuple[str, ...]]:
-        """Ask which series there were in a time, as tuples of these labels."""
+        """Return the series of a time range, as tuples of these labels."""
         fields = {"match[]": selected, "start": f"{start:.3f}", "end": f"{end:.3f}"}
         body = self.call("/api/v1/series", fields)
         return decode_series(body, labels, self.limits.series_max, self.address)
 
     def build_info(self) -> BuildInfo:
-        """Return what answers and its version, as far as it says.
+        """Return the product and its version, as far as it reports them.
 
-        A proxy may let nothing but queries pass; VictoriaMetrics is known by its answers to these, too.
+        A proxy may allow only queries; VictoriaMetrics is recognised by its answers to these, too.
         """
         try:
             body = self.call("/api/v1/status/buildinfo", {})
@@ -131,12 +131,12 @@ class PrometheusClient:
         return _build_info(decode_json(body, _BuildAnswer, self.address).data)
 
     def _has_fetched_series(self) -> bool:
-        """Return whether an answer tells how many series were fetched, as VictoriaMetrics' do."""
+        """Return whether an answer has the number of fetched series, which only VictoriaMetrics reports."""
         body = self.call("/api/v1/query", {"query": "1"})
         return decode_json(body, _Fetched, self.address).stats.seriesFetched is not None
 
     def known_build_info(self) -> BuildInfo:
-        """Return the same without failing: asked once, briefly, and again only where nothing answered."""
+        """Return the cached build info, or unknown; requested again only after a request without answer."""
         if self._build_info is None:
             limit = min(BUILD_INFO_SECONDS, self.limits.timeout_seconds)
             brief = PrometheusClient(
@@ -149,22 +149,22 @@ class PrometheusClient:
         return self._build_info
 
     def call(self, path: str, fields: Mapping[str, str]) -> bytes:
-        """Return the body of a 200. Tries again where that may help, until the timeout."""
+        """Return the body of a 200, with retries after transient failures until the timeout."""
         deadline = self._monotonic() + self.limits.timeout_seconds
 
         def attempt() -> bytes:
             return self._ask(path, fields, max(deadline - self._monotonic(), 0.001))
 
-        # The last wait never reaches past the deadline, and a failure is then raised as it came.
+        # The last wait ends before the deadline; then the last failure is raised.
         return with_retries(
             attempt, _judge, self._backoff, sleep=self._sleep, rng=self._rng, monotonic=self._monotonic
         )
 
     def _ask(self, path: str, fields: Mapping[str, str], left_seconds: float) -> bytes:
         if fields:
-            # Newer servers cut an answer at `limit`; one more than ours tells that there were more.
+            # Newer servers cut an answer at `limit`; one more than our limit shows that there were more.
             fields = {**WHOLE_AND_PRESENT, **fields, "limit": str(self.limits.series_max + 1)}
-            # A bare number is seconds; with a unit, fractions are refused.
+            # A number without a unit is seconds; with a unit, fractions are refused.
             fields = {**fields, "timeout": f"{left_seconds:.3f}"}
         if not self._slots.acquire(timeout=left_seconds):
             raise TimedOut(
@@ -180,7 +180,7 @@ class PrometheusClient:
         return reply.body
 
     def each(self, ask: Callable[[A], B], items: Sequence[A]) -> list[B]:
-        """Ask for all items, several at a time; the first failure stops those that have not begun."""
+        """Query for all items, several at a time; the first failure cancels those that have not begun."""
         if len(items) <= 1:
             return [ask(item) for item in items]
         pool = ThreadPoolExecutor(min(len(items), self.limits.concurrency_max))
@@ -196,7 +196,7 @@ class PrometheusClient:
 
 
 def _explained(error: PrometheusFailed, fields: Mapping[str, str]) -> PrometheusFailed:
-    """Return the error, which also names the version that reads a label name in quotes."""
+    """Return the error, with the version that supports quoted label names where that is the cause."""
     if isinstance(error, BadQuery) and has_quoted_names(fields.get("query") or fields.get("match[]") or ""):
         return BadQuery(f"{error} (a label name in quotes needs Prometheus 3 or newer)")
     return error
@@ -224,7 +224,7 @@ def _build_info(build: _Build) -> BuildInfo:
     if build.application:
         return BuildInfo(build.application, build.version)
     if build.version and not build.revision:
-        # VictoriaMetrics claims to be some Prometheus, and has no revision.
+        # VictoriaMetrics reports a version of Prometheus, and no revision.
         return BuildInfo("VictoriaMetrics", "")
     return BuildInfo("Thanos" if build.version.startswith("0.") else "Prometheus", build.version)
 

@@ -1,7 +1,7 @@
-"""Answers of the Prometheus API, straight into columns.
+"""Decodes answers of the Prometheus API into columns.
 
-Nothing but the labels that are wanted is ever made into an object. Whatever an answer must not be
-raises `Malformed` (or the error that the server itself reports), never a wrong number.
+Only the requested labels become Python objects. An invalid answer raises `Malformed` (or the error that the
+server reports), and never becomes a wrong number.
 """
 
 from __future__ import annotations
@@ -32,17 +32,16 @@ T = TypeVar("T")
 
 HISTOGRAMS_LEFT_OUT = "native histograms were left out: only float samples are read"
 ANNOTATIONS = ("PromQL info:", "PromQL warning:")
-"""How Prometheus begins what it remarks on a query, such as a name that does not look like a counter's.
+"""Prefixes of Prometheus' remarks on a query, such as a metric name that is unusual for a counter.
 
-Servers without `infos` put both among the warnings. Every other warning is of the storage: it could not give
-all that it has.
+Servers without `infos` report both as warnings. Every other warning is of the storage: the answer is partial.
 """
 MARKED_PARTIAL = "the server marks its answer as partial (isPartial)"
 
 
 _PLAIN_BEGIN = b'{"status":"success","data":{"resultType":"matrix","result":['
 _PLAIN_ENDS = (b"]}}", b"]}}\n")
-"""How the answer to a range query begins and ends that has nothing to remark."""
+"""The beginning and the end of an answer to a range query without warnings."""
 
 
 class _Data(msgspec.Struct, gc=False):
@@ -58,12 +57,12 @@ class _Envelope(msgspec.Struct, gc=False):
     warnings: list[str] | None = None
     infos: list[str] | None = None
     isPartial: bool | None = None
-    """Of a cluster of VictoriaMetrics."""
+    """Reported by a cluster of VictoriaMetrics."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryAnswer:
-    """A successful answer whose result is not decoded yet."""
+    """A successful answer with an undecoded result."""
 
     result_type: str
     result: msgspec.Raw
@@ -71,7 +70,8 @@ class QueryAnswer:
     infos: tuple[str, ...]
     address: str
     text: bytes = b""
-    """All that came, where nothing but a matrix did."""
+    """The whole body, where it has nothing but a matrix."""
+    """Why data may be missing: the server's own warnings."""
     partial: tuple[str, ...] = ()
     """Why data may be missing from the answer, in the server's words."""
 

@@ -1,4 +1,4 @@
-"""Finds the cluster's Prometheus when no address is given: in named namespaces, and never by a guess."""
+"""Finds the cluster's Prometheus in given namespaces when no address is configured; never guesses."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from equipoise.adapters.prometheus.transport import ApiServer, ServiceProxy
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 
 NAMESPACES = ("monitoring",)
-"""Where a Prometheus is looked for when nobody names a namespace."""
+"""The namespaces that are searched by default."""
 PAGE_OBJECTS = 500
 PAGE_BYTES_MAX = 64 * 1024 * 1024
 PAGES_MAX = 20
 """Pages that are read of one list."""
 PROBE_SECONDS = 10.0
 SEARCH_SECONDS = 30.0
-"""How long all candidates together may take to answer, and how long other namespaces are listed."""
+"""The deadline of all candidates' answers, and of listing other namespaces."""
 ASKED_MAX = 20
-"""Candidates that are asked; where there are more, a person must choose."""
+"""The largest number of candidates that are queried; with more, the user must choose."""
 ASKED_AT_ONCE = 8
 LISTED_MAX = 5
 NAME = "--prometheus-namespace"
@@ -74,7 +74,7 @@ class _Page(msgspec.Struct):
 
 
 class _Listing(NamedTuple):
-    """What is in one namespace."""
+    """The candidates of one namespace."""
 
     ranked: list[RankedCandidate]
     services: frozenset[str]
@@ -83,12 +83,12 @@ class _Listing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What looks like a Prometheus in namespaces that were not named. None of it was asked."""
+    """Candidates in other namespaces. None of them was queried."""
 
     services: Sequence[tuple[str, str]] = ()
-    """One of each namespace, as namespace and Service."""
+    """One candidate of each namespace, as namespace and Service."""
     trouble: str = ""
-    """Why this may not be everything."""
+    """Why candidates may be missing."""
 
     def __str__(self) -> str:
         shown = [
@@ -101,12 +101,12 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredPrometheus:
-    """The one Prometheus that was chosen, and why."""
+    """The chosen Prometheus, and why it was chosen."""
 
     transport: ServiceProxy
     how: str
     others: Sequence[str] = ()
-    """Candidates that came after it or were no Prometheus, each with what was found out about it."""
+    """Candidates that were not chosen, each with its reason."""
 
     @property
     def candidate(self) -> Candidate:
@@ -115,10 +115,10 @@ class DiscoveredPrometheus:
 
 
 def find(api: ApiServer, namespaces: Sequence[str] = NAMESPACES) -> DiscoveredPrometheus:
-    """Find the one Prometheus of these namespaces.
+    """Return the Prometheus of these namespaces.
 
-    All candidates are asked. The preferred one that answers is chosen, unless one that does not answer
-    would have been preferred to it or be its equal: then which one to use is unknown.
+    All candidates are queried. The preferred one that answers is chosen, unless one without an answer has the
+    same or a higher preference: then the choice is undecided.
     """
     ends_at = time.monotonic() + SEARCH_SECONDS
     namespaces = list(dict.fromkeys(namespaces))
@@ -146,7 +146,7 @@ def find(api: ApiServer, namespaces: Sequence[str] = NAMESPACES) -> DiscoveredPr
 
 
 def still(api: ApiServer, chosen: Candidate) -> Candidate | None:
-    """Return how a server that was chosen before is reached now, or None where its Service is gone."""
+    """Return the present address of a server that was chosen before; None without its Service."""
     listing = _listing(api, chosen.namespace, time.monotonic() + SEARCH_SECONDS)
     for one in listing.ranked:
         if one.candidate.service == chosen.service:
@@ -155,9 +155,9 @@ def still(api: ApiServer, chosen: Candidate) -> Candidate | None:
 
 
 def look_elsewhere(api: ApiServer, namespaces: Sequence[str]) -> Elsewhere:
-    """Return what looks like a Prometheus in other namespaces, as far as it may be listed; nothing is asked.
+    """Return candidates in other namespaces, as far as the rights allow; none of them is queried.
 
-    Tenants may have made these objects, so no failure and no length of the lists is an error.
+    Tenants may have created these objects, so neither a failure nor a long list is an error.
     """
     ends_at = time.monotonic() + SEARCH_SECONDS
     objects: dict[str, list[PrometheusObject]] = {}
@@ -178,7 +178,7 @@ def look_elsewhere(api: ApiServer, namespaces: Sequence[str]) -> Elsewhere:
 
 
 def _collect(items: Iterator[T], by_namespace: dict[str, list[T]]) -> str:
-    """Put objects into their namespaces; return why there may be more of them."""
+    """Group objects by namespace; return why some may be missing."""
     try:
         for one in items:
             by_namespace.setdefault(one.metadata.namespace, []).append(one)
@@ -191,7 +191,7 @@ def _collect(items: Iterator[T], by_namespace: dict[str, list[T]]) -> str:
 
 
 def _listing(api: ApiServer, namespace: str, ends_at: float) -> _Listing:
-    """Read what may be a Prometheus in one namespace."""
+    """Read the candidates of one namespace."""
     objects = list(_objects(api, namespace, ends_at))
     services = list(_list(api, _services_path(namespace), ServiceObject, ends_at))
     _refuse_shards(objects)
@@ -207,7 +207,7 @@ def _objects(api: ApiServer, namespace: str | None, ends_at: float) -> Iterator[
         path = f"/apis/monitoring.coreos.com/v1{where}/prometheuses"
         yield from _list(api, path, PrometheusObject, ends_at, is_strict=namespace is not None)
     except ApiError as error:
-        # Absent (no operator) or not ours to see: Services may still tell.
+        # The kind is absent (no operator) or the right is missing: Services may be enough.
         if error.status not in {FORBIDDEN, ABSENT}:
             raise
 
@@ -217,7 +217,7 @@ def _services_path(namespace: str | None) -> str:
 
 
 def _refuse_shards(objects: Sequence[PrometheusObject]) -> None:
-    """Refuse one service before several Prometheus: each answer would come from another one."""
+    """Raise for a Service in front of several Prometheus: each answer could come from another one."""
     names = [f"{one.metadata.namespace}/{one.metadata.name}" for one in objects]
     services = [one.spec.serviceName or GOVERNING_SERVICE for one in objects]
     if len(set(services)) < len(services):
@@ -232,9 +232,9 @@ def _refuse_shards(objects: Sequence[PrometheusObject]) -> None:
 
 
 def _list(api: ApiServer, path: str, kind: type[T], ends_at: float, *, is_strict: bool = True) -> Iterator[T]:
-    """Read a list page by page; where it is too long or takes too long, the end is an error.
+    """Yield a list page by page; raise where it is too long or takes too long.
 
-    An object that can't be read is an error only where `is_strict`.
+    An object that cannot be decoded is an error only where `is_strict`.
     """
     token = ""
     for page_number in range(PAGES_MAX):
@@ -266,7 +266,7 @@ def _list(api: ApiServer, path: str, kind: type[T], ends_at: float, *, is_strict
 def _asked(
     api: ApiServer, ranked: Sequence[RankedCandidate], ends_at: float
 ) -> list[tuple[RankedCandidate, PrometheusFailed | None]]:
-    """Ask all candidates, several at a time; None is what a Prometheus that answers has as failure."""
+    """Query all candidates, several at a time; return each one's failure, None for a Prometheus."""
 
     def ask(one: RankedCandidate) -> PrometheusFailed | None:
         left_seconds = ends_at - time.monotonic()
@@ -281,10 +281,10 @@ def _asked(
 
 
 class _Listed(ServiceProxy):
-    """The way to a Service that was just listed, so that a 404 of the API server means no endpoints."""
+    """The proxy to a Service that was just listed, so that a 404 of the API server means no endpoints."""
 
     def send(self, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int) -> Reply:
-        """Ask once; a 404 of the API server itself is no answer of a server behind it."""
+        """Send once; a 404 of the API server itself is no answer of the server behind it."""
         reply = super().send(path, fields, timeout_seconds, bytes_max)
         if reply.status == ABSENT and _is_status(reply.body):
             raise PrometheusUnreachable(f"{self.address} has no endpoints")
@@ -292,7 +292,7 @@ class _Listed(ServiceProxy):
 
 
 def _is_status(body: bytes) -> bool:
-    """Return whether this is the `Status` object of an API server."""
+    """Return whether the body is a `Status` object of an API server."""
     try:
         return msgspec.json.decode(body, type=_Kind).kind == "Status"
     except DECODE_ERRORS:
@@ -310,7 +310,7 @@ def _probe(transport: ServiceProxy, seconds: float) -> PrometheusFailed | None:
 
 
 def _is_silent(failure: PrometheusFailed | None) -> bool:
-    """Return whether it is unknown what is behind a candidate: all but a Prometheus or something else."""
+    """Return whether a candidate is undecided: it proved neither to be a Prometheus nor something else."""
     return failure is not None and not isinstance(failure, NotPrometheus | Malformed)
 
 
@@ -343,7 +343,7 @@ def _not_found(
 
 
 def _describe(one: RankedCandidate, why: PrometheusFailed | None) -> str:
-    """Return what was found out about a candidate that was not chosen."""
+    """Return why a candidate was not chosen."""
     if why is None:
         return f"({one.title}) answers too"
     if not _is_silent(why):
@@ -353,7 +353,7 @@ def _describe(one: RankedCandidate, why: PrometheusFailed | None) -> str:
 
 
 def _choose(equals: Sequence[RankedCandidate]) -> str:
-    """Return how to choose one of several."""
+    """Return a sentence about how to choose one of several."""
     namespaces = {one.candidate.namespace for one in equals}
     return f"{CHOOSE}, or one namespace with {NAME}" if len(namespaces) > 1 else CHOOSE
 

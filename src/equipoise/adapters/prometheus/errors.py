@@ -1,4 +1,4 @@
-"""Every way in which a Prometheus fails, each with its own type and one line for a person."""
+"""Failures of a Prometheus, each with its own type and a message on one line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ TEXT_MAX = 300
 
 
 class PrometheusFailed(WorldFailed):
-    """A Prometheus, or what stands in its place, did not give a usable answer."""
+    """A Prometheus, or another server at its address, gave no usable answer."""
 
     is_transient = False
-    """Whether asking again may help."""
+    """Whether a retry may help."""
 
     def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -24,7 +24,7 @@ class PrometheusFailed(WorldFailed):
 
 
 class PrometheusUnreachable(PrometheusFailed):
-    """No connection, or it was lost before the answer was whole."""
+    """No connection, or the connection was lost before the end of the answer."""
 
     is_transient = True
 
@@ -50,33 +50,33 @@ class BadUserQuery(BadInput):
 
 
 class QueryFailed(PrometheusFailed):
-    """The server read the query and could not compute it (422)."""
+    """The server parsed the query and could not evaluate it (422)."""
 
 
 class TooHeavy(QueryFailed):
-    """The query passes one of the server's limits; a narrower one may not."""
+    """The query exceeds one of the server's limits; a narrower one may not."""
 
 
 class Unavailable(PrometheusFailed):
-    """The server is there and asks to come back later (429, 5xx)."""
+    """The server is temporarily unable to answer (429, 5xx)."""
 
     is_transient = True
 
 
 class NotPrometheus(PrometheusFailed):
-    """Something answers at this address, and it is not the Prometheus API."""
+    """The server at this address does not have the Prometheus API."""
 
 
 class Malformed(PrometheusFailed):
-    """The answer is cut off, is no JSON, or has a shape or a value that it must not have."""
+    """The answer is truncated, is no JSON, or has an invalid shape or value."""
 
 
 class Incomplete(PrometheusFailed):
-    """The server says that its answer lacks data."""
+    """The server reports that its answer is partial."""
 
 
 class PrometheusTooLarge(PrometheusFailed):
-    """The answer is larger than the memory that we are ready to give it."""
+    """The answer is larger than the memory limit."""
 
 
 class TooManySeries(PrometheusFailed):
@@ -84,19 +84,19 @@ class TooManySeries(PrometheusFailed):
 
 
 class NotOffered(PrometheusFailed):
-    """The server, or what stands before it, does not offer this way of asking; another may do."""
+    """The server, or a proxy in front of it, does not support this request; another strategy may work."""
 
 
 class NotFound(PrometheusFailed):
-    """No Prometheus was found in the namespaces that were named."""
+    """No Prometheus was found in the given namespaces."""
 
 
 class Undecided(PrometheusFailed):
-    """A candidate does not answer, so that it is unknown which Prometheus to use, or whether there is one."""
+    """A candidate does not answer, so it is unknown whether it is the Prometheus to use."""
 
 
 class Ambiguous(PrometheusFailed):
-    """Several different Prometheus were found, and choosing one would be a guess."""
+    """Several different Prometheus were found, and the user must choose."""
 
 
 SPLITTABLE = (TooHeavy, PrometheusTooLarge, TooManySeries)
@@ -104,7 +104,7 @@ SPLITTABLE = (TooHeavy, PrometheusTooLarge, TooManySeries)
 
 
 class Reply(NamedTuple):
-    """What a server answered."""
+    """An answer of a server."""
 
     status: int
     body: bytes
@@ -130,9 +130,9 @@ _LIMITS = re.compile(
 
 
 def clean(text: str, length_max: int = TEXT_MAX) -> str:
-    """Make a server's text safe to print: one line, no control characters, bounded.
+    """Return a server's text safe to print: one line, no control characters, bounded.
 
-    Of a long one the begin and the end are kept, where what went wrong and its cause are.
+    A long text keeps its beginning and its end, which have the failure and its cause.
     """
     ends = text if len(text) <= 8 * length_max else f"{text[: 4 * length_max]} {text[-4 * length_max :]}"
     printable = "".join(c if c.isprintable() else " " for c in ends)
@@ -142,7 +142,7 @@ def clean(text: str, length_max: int = TEXT_MAX) -> str:
 
 
 def refusal(reply: Reply, address: str) -> PrometheusFailed:
-    """Turn an answer that is not 200 into its error."""
+    """Return the error for an answer other than 200."""
     body = _read(reply.body)
     said = _said(reply, body)
     status = reply.status
@@ -169,7 +169,7 @@ def refusal(reply: Reply, address: str) -> PrometheusFailed:
 
 
 def api_error(error_type: str, text: str, address: str, *, is_bad: bool = False) -> PrometheusFailed:
-    """Turn the API's own `errorType` and `error` into an error."""
+    """Return the error for the API's `errorType` and `error`."""
     said = clean(text) or clean(error_type) or "no reason given"
     if error_type == "timeout" or "deadline exceeded" in text:
         return TimedOut(f"{address} stopped the query: {said}")

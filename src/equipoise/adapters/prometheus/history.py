@@ -1,10 +1,10 @@
-"""Weeks of usage of all containers, a lot at a time.
+"""Weeks of usage of all containers, in batches.
 
-A lot holds whole namespaces, or whole groups of pods of one that is too large, so that whoever gets it has
-all pods of their workloads, can reduce them, and let go of them before the next one comes. Ways of asking,
-the cheapest first: remote read in chunks, remote read in samples, PromQL. What is offered is asked once.
+A batch has whole namespaces, or whole groups of pods of a namespace that is too large, so that the caller has
+all pods of a workload at once, and can reduce and drop them before the next batch. The strategies, cheapest
+first, are remote read in chunks, remote read in samples, and PromQL. The server is probed for them once.
 
-Who made the ReplicaSets, as kube-state-metrics tells it: for pods that are gone.
+Also the owners of ReplicaSets, from kube-state-metrics, for pods that no longer exist.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from equipoise.adapters.prometheus.strategies import TEXT_MAX_BYTES, Job, OnByte
 from equipoise.ports.cluster import Grouping, Measure, Reduction, UsageHistory
 
 READS_MAX = 2
-"""Prometheus lets ten remote reads in and queues the others silently; it has other work to do."""
+"""Prometheus runs ten remote reads at a time and queues the others; it has other clients too."""
 QUERIES_MAX = 3
-"""While we read one answer, the server makes two."""
+"""While we decode one answer, the server evaluates two."""
 FILL = 0.8
-"""How full lots are planned: a week has seen more pods than there are now."""
+"""The planned fill of batches: over a week, there were more pods than there are now."""
 SAMPLE_BYTES = 20
-"""A plain sample, unpacked."""
+"""The size of a sample, uncompressed."""
 INTERVAL_SECONDS = 60.0
-"""Taken where no sample tells."""
+"""The assumed scrape interval where no sample shows it."""
 _FINE_SECONDS = 15.0
 
 
 class HistorySource(StrEnum):
-    """Where histories come from: the best way, or one that was picked."""
+    """The source of histories: chosen automatically, or a fixed one."""
 
     AUTO = "auto"
     REMOTE_READ = "remote-read"
@@ -59,7 +59,7 @@ class HistorySource(StrEnum):
 
 @dataclass(slots=True)
 class PrometheusHistory:
-    """Histories from a Prometheus or one of its kin."""
+    """Histories from a Prometheus or a compatible server."""
 
     client: PrometheusClient
     names: LabelNames = CADVISOR
@@ -67,12 +67,12 @@ class PrometheusHistory:
     source: HistorySource = HistorySource.AUTO
     reads_max: int = READS_MAX
     lots_max_bytes: int = 128 * 1024 * 1024
-    """Numbers of all lots under way; each may have an equal share."""
+    """The memory for all batches in progress; each has an equal share."""
     read_limits: ReadLimits = field(default_factory=ReadLimits)
     _offered: Form | str | None = None
-    """The form of remote read, or why there is none."""
+    """The form of remote read, or why it is not available."""
     _partial: list[str] = field(default_factory=list)
-    """Why an answer that planned the present reading may lack data."""
+    """Why the answers that the present reading was planned from may be partial."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -91,11 +91,11 @@ class PrometheusHistory:
         grouping: Grouping | None = None,
         on_bytes: OnBytes | None = None,
     ) -> Iterator[UsageHistory]:
-        """Yield the histories of all containers: lot by lot, in each the measures in the given order.
+        """Yield the histories of all containers in batches, each with the measures in their order.
 
-        An error ends it; what came before is right. A container that is not in its lot is unknown.
+        An error ends the iteration; earlier batches are valid. Usage without a row in its batch is unknown.
         """
-        offered = self.offered()  # so that a server that is not there is told before anything else
+        offered = self.offered()  # first, so that an unreachable server is reported before anything else
         asked = None if namespaces is None else tuple(sorted(set(namespaces)))
         if asked == () or not measures:
             return
@@ -113,7 +113,7 @@ class PrometheusHistory:
             offered=offered,
             must_offer=self.source is HistorySource.REMOTE_READ,
             read_limits=self.read_limits,
-            # Until version 3, a sample right at a window's begin was in it.
+            # Before version 3, a window included a sample exactly at its beginning.
             is_closed=build.flavour == "Prometheus" and build.version.startswith("2."),
             reads_samples=self._reads_samples,
             partial=tidy(self._partial),
@@ -133,7 +133,7 @@ class PrometheusHistory:
         return self.lots_max_bytes // self._at_once
 
     def offered(self) -> Form | str:
-        """Return which form of remote read this server offers, or why none; asked once."""
+        """Return the form of remote read of this server, or why it has none; probed once."""
         with self._lock:
             if self._offered is None:
                 self._offered = self._probed()
@@ -155,7 +155,7 @@ class PrometheusHistory:
         return (Matcher(container, "!=", ""), Matcher(container, "!=", "POD"), *extra)
 
     def _whole(self, measure: Measure, grid: Grid, fixed: tuple[Matcher, ...], batch: QueryBatch) -> Job:
-        """Ask for a measure of everything; what is one number needs no window that follows the samples."""
+        """Return the job of a measure of all containers; a single number needs no window."""
         is_one = measure.reduction is Reduction.HIGHEST
         interval_ms = INTERVAL_SECONDS * 1000
         if not is_one or self._offered is Form.SAMPLES:
@@ -164,7 +164,7 @@ class PrometheusHistory:
         return Job(measure, batch, grid_of(measure, grid), window_ms, interval_ms, fixed)
 
     def _interval_ms(self, measure: Measure, fixed: Sequence[Matcher], at: float) -> float:
-        """Ask how often samples come, since a rate takes two of them."""
+        """Return the scrape interval, since a rate needs two samples."""
         counting = f"quantile(0.5, count_over_time({selector(measure.metric, fixed)}[1h]))"
         try:
             answer = self.client.instant(counting, at)
@@ -181,7 +181,7 @@ class PrometheusHistory:
         return self.client.known_build_info().is_victoria_metrics
 
     def _series_planned(self, job: Job) -> int:
-        """Return how many series a batch may have: numbers, and the text or samples that they come as."""
+        """Return how many series a batch may have, by the memory of results and of answers."""
         planned = float(self._bytes_max // (8 * job.grid.count))
         offered = self.offered()
         if isinstance(offered, str):
@@ -193,10 +193,10 @@ class PrometheusHistory:
         return max(1, int(FILL * planned))
 
     def _hear_of_the_begin(self, job: Job) -> None:
-        """Ask one number at the begin of the past, for what the server warns of: a remote read has no word.
+        """Query one number at the beginning of the range for its warnings, which remote read does not have.
 
-        A Prometheus that has its older samples in a store behind it (`remote_read`) asks that store about
-        those times alone, and reads on without it where it is down.
+        A Prometheus with older samples in another store (`remote_read`) queries that store for these times
+        only, and answers without it where it is down.
         """
         (within,) = job.batch.matchers(self.names)
         counting = f"count({selector(job.measure.metric, (*job.fixed, *within))})"
@@ -205,7 +205,7 @@ class PrometheusHistory:
             self._partial += answer.partial
 
     def _planned(self, whole: Sequence[Job], at: float) -> tuple[list[QueryBatch], tuple[str, ...]]:
-        """Pack namespaces into as few lots as memory allows, the same for all measures; say which exist."""
+        """Return the fewest batches that memory allows, the same for all measures, and all namespaces."""
         label, job = self.names.namespace, whole[0]
         (within,) = job.batch.matchers(self.names)
         counting = f"count by ({label_name(label)}) ({selector(job.measure.metric, (*job.fixed, *within))})"
@@ -227,15 +227,15 @@ __all__ = ["READS_MAX", "HistorySource", "PrometheusHistory", "UsageHistory"]
 
 METRIC = "kube_replicaset_owner"
 LABELS = ("namespace", "exported_namespace", "replicaset", "owner_kind", "owner_name")
-"""A scrape that honours no labels moves the object's namespace aside."""
+"""A scrape without `honor_labels` renames the object's namespace label."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusOwners:
-    """Owners from a Prometheus that scrapes kube-state-metrics; nothing where none does.
+    """Owners from a Prometheus that scrapes kube-state-metrics; empty where none does.
 
-    The plain instant selector: a ReplicaSet outlives its pods by ten revisions, and looking back over days
-    costs the server fifteen times as much.
+    An instant selector is enough, since a ReplicaSet outlives its pods by ten revisions; a range of days
+    would cost the server fifteen times as much.
     """
 
     client: PrometheusClient

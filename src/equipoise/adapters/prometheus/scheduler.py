@@ -1,7 +1,7 @@
-"""One reading of histories: jobs done in order, some at a time, by the way that the server offers.
+"""One reading of histories: runs jobs in order, several at a time, by a strategy that the server supports.
 
-What proves too large is cut: between namespaces, then between groups of pods. What one way can't do, another
-may.
+A batch that is too large is split between namespaces, then between groups of pods. Where one strategy fails,
+the next is tried.
 """
 
 from __future__ import annotations
@@ -49,41 +49,41 @@ OTHER_STRATEGY_MAY_SUCCEED = (
     PrometheusUnreachable,
     TimedOut,
 )
-"""Failures of a way after which the next one is tried."""
+"""Failures of a strategy after which the next one is tried."""
 NUMBER_BYTES = 8
 BEGUN_MAX = 64
-"""So many series may begin between counting and reading those of one part."""
+"""How many series may begin between counting and reading those of one part."""
 
 _Doing = Future["UsageHistory | list[Job]"]
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryReading:
-    """How jobs are done."""
+    """The settings and the state of one reading."""
 
     client: PrometheusClient
     names: LabelNames
     offered: Form | str
     """The form of remote read, or why there is none."""
     must_offer: bool
-    """Whether remote read is the only way for samples."""
+    """Whether remote read is the only strategy for samples."""
     read_limits: ReadLimits
     is_closed: bool
     reads_samples: bool
-    """Whether PromQL gives samples, however many: the server's `rate` is not Prometheus'."""
+    """Whether PromQL always reads samples, since the server's `rate` is not that of Prometheus."""
     partial: tuple[str, ...]
-    """Why whatever this reading finds may lack samples: what it was planned from did."""
+    """Why all results may be partial: the answers that the reading was planned from were."""
     bytes_max: int
-    """The numbers of one lot; a single group of pods may take more."""
+    """The memory of one batch's results; a single group of pods may take more."""
     all_namespaces: tuple[str, ...]
-    """All namespaces there are."""
+    """All namespaces that exist."""
     grouping: Grouping | None
     on_bytes: OnBytes | None
     _turn: threading.Lock = field(default_factory=threading.Lock)
-    """While one job makes numbers of its text, others wait for theirs: two at a time would take longer."""
+    """Held while a job decodes its answer: two at a time would take longer."""
 
     def ahead(self, jobs: Sequence[Job], at_once: int) -> Iterator[UsageHistory]:
-        """Do the jobs in order, some at a time; a result that waits to be taken holds up the next job."""
+        """Yield the results in order, several jobs at a time; a result that is not taken delays the next."""
         pool = ThreadPoolExecutor(at_once)
         turns: deque[Job | _Doing] = deque(jobs)
         try:
@@ -102,7 +102,7 @@ class HistoryReading:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, turns: deque[Job | _Doing], pool: ThreadPoolExecutor, at_once: int) -> None:
-        """Begin jobs from the first on, as long as not too many are under way or wait to be taken."""
+        """Start jobs in order while not too many are running or not taken."""
         free = at_once - sum(isinstance(turn, Future) for turn in turns)
         for place, turn in enumerate(turns):
             if free and isinstance(turn, Job):
@@ -110,7 +110,7 @@ class HistoryReading:
                 free -= 1
 
     def _done(self, job: Job) -> UsageHistory | list[Job]:
-        """Ask for a lot; where it is too large, say what to ask for instead."""
+        """Return a job's result, or smaller jobs where its batch is too large."""
         is_known_large = (job.batch.series or 0) > self._rows_max(job)
         smaller = self._smaller(job) if is_known_large else []
         if not smaller:
@@ -128,7 +128,7 @@ class HistoryReading:
         return list(job.batch.halves(self.all_namespaces)) or self._parts(job)
 
     def _parts(self, job: Job) -> list[QueryBatch]:
-        """Cut one namespace between groups of its pods, those that are gone included."""
+        """Split a namespace between groups of its pods, including pods that no longer exist."""
         namespaces = self.all_namespaces if job.batch.namespaces is None else job.batch.namespaces
         if self.grouping is None or len(namespaces) != 1:
             return []
@@ -139,13 +139,13 @@ class HistoryReading:
         try:
             found = self.client.series(asked, start_ms / 1000, job.grid.end_ms / 1000, (self.names.pod,))
         except PrometheusFailed:
-            return []  # whatever is wrong here, what is told is that the namespace is too large
+            return []  # whatever the failure is, the reported error is that the namespace is too large
         counts = Counter(pod for (pod,) in found)
         pods = {pod: counts[pod] for pod in sorted(counts)}
         return parts(namespace, pods, self.grouping(namespace, list(pods)), self._rows_max(job))
 
     def _rows_max(self, job: Job) -> int:
-        """Return how many rows memory holds, or a part has: what began since it was counted included."""
+        """Return how many rows memory holds, or a part has, with series that began after the count."""
         held = max(1, self.bytes_max // (NUMBER_BYTES * job.grid.count))
         return max(held, (job.batch.series or 0) + BEGUN_MAX) if job.batch.is_part else held
 
@@ -153,7 +153,7 @@ class HistoryReading:
         if isinstance(self.offered, str):
             return self._history(job, self._by_promql(job), "PromQL")
         if job.measure.reduction is Reduction.HIGHEST:
-            # One number of each series: the server finds it for less than we would read it for.
+            # One number of each series costs the server less than reading the series costs us.
             with suppress(*OTHER_STRATEGY_MAY_SUCCEED):
                 return self._history(job, self._by_promql(job), "PromQL")
         try:
@@ -164,7 +164,7 @@ class HistoryReading:
             return self._otherwise(job, error)
 
     def _otherwise(self, job: Job, error: PrometheusFailed) -> UsageHistory:
-        """Ask by PromQL what remote read could not tell."""
+        """Return the result by PromQL, where remote read failed."""
         if self.must_offer or isinstance(self.offered, str):
             raise error
         found = self._by_promql(job)
@@ -192,7 +192,7 @@ class HistoryReading:
         )
 
     def _by_remote_read(self, job: Job) -> ReducedUsage:
-        """Ask by remote read, and once more after what may pass: nothing was given away yet."""
+        """Return the result by remote read, with one retry after a transient failure."""
 
         def attempt() -> ReducedUsage:
             return by_remote_read(

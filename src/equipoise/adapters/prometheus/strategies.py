@@ -1,8 +1,7 @@
-"""Ways to the same numbers: samples that we reduce, by remote read or as JSON; or what the server reduces.
+"""Strategies for reading usage: samples that we reduce, by remote read or as JSON, or PromQL's reductions.
 
-How the samples of a measure are reduced: by us, and the same by PromQL.
-
-How a question about all containers becomes few requests: lots of namespaces, parts of large ones. Pure.
+A reduction is defined twice, for our samples and as PromQL. A query about all containers is split into few
+requests: batches of namespaces, and parts of large namespaces.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _FUNCTIONS = {Reduction.RATE: "rate", Reduction.HIGHEST: "max_over_time", Reduct
 
 
 def grid_of(measure: Measure, grid: Grid) -> Grid:
-    """Return the times of a measure: all, or the last one where a single number tells about all of them."""
+    """Return the times of a measure: all of them, or the last one where it is a single number."""
     return grid if measure.reduction is not Reduction.HIGHEST else grid.part(grid.count - 1, 1)
 
 
@@ -54,7 +53,7 @@ def reduce(measure: Measure, samples: RawSamples, steps: Steps, out: Floats) -> 
 
 
 def expression(measure: Measure, selected: str, window_ms: int) -> str:
-    """Write the same as PromQL, bare: whatever stands around it (`max by`, `round`) triples its cost."""
+    """Return the reduction as PromQL, without `max by` or `round`, which would triple its cost."""
     return f"{_FUNCTIONS[measure.reduction]}({selected}[{print_seconds(window_ms / 1000)}])"
 
 
@@ -63,40 +62,40 @@ __all__ = ["CPU", "MEMORY", "Measure", "Reduction", "expression", "grid_of", "re
 
 SAMPLES_PER_TIME_MAX = 1.25
 TEXT_MAX_BYTES = 32 * 1024 * 1024
-"""What a lot may be as JSON, as far as it is known before."""
+"""The largest planned answer of a batch as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryBatch:
-    """What is read, reduced and given at once."""
+    """Namespaces or pods that are read and reduced at once."""
 
     namespaces: tuple[str, ...] | None
-    """None are all there are."""
+    """None means all namespaces."""
     pods: tuple[str, ...] = ()
-    """Of its one namespace; none are all."""
+    """Pods of its single namespace; empty means all."""
     groups: frozenset[object] | None = None
-    """Which groups these pods are; None are all."""
+    """The groups of these pods; None means all."""
     series: int | None = None
-    """How many there are, as far as that is known."""
+    """The number of series, if known."""
 
     @property
     def is_part(self) -> bool:
-        """Whether it is a part of a namespace, which is cut no further."""
+        """Return whether this is a part of a namespace, which is not split further."""
         return self.groups is not None
 
     def matchers(self, names: LabelNames) -> list[tuple[Matcher, ...]]:
-        """Return the matchers of each request; so few pods in one that the server looks them up by name."""
+        """Return the matchers of each request, with few enough pods for lookups by name."""
         within = () if self.namespaces is None else (one_of(names.namespace, self.namespaces),)
         if not self.is_part:
             return [within]
         return [(*within, one_of(names.pod, some)) for some in _runs(self.pods)]
 
     def has_room_for(self, series: int, series_max: int) -> bool:
-        """Whether so many more fit in."""
+        """Return whether this many more series fit in."""
         return (self.series or 0) + series <= series_max
 
     def joined(self, other: QueryBatch) -> QueryBatch:
-        """Put two parts of a namespace together."""
+        """Return the union of two parts of a namespace."""
         groups = (self.groups or frozenset()) | (other.groups or frozenset())
         series = (self.series or 0) + (other.series or 0)
         return QueryBatch(self.namespaces, (*self.pods, *other.pods), groups, series)
@@ -111,41 +110,41 @@ class QueryBatch:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A measure of a lot."""
+    """A measure of a batch."""
 
     measure: Measure
     batch: QueryBatch
     grid: Grid
     window_ms: int
     interval_ms: float
-    """The usual time between two samples."""
+    """The usual interval between two samples."""
     fixed: tuple[Matcher, ...]
-    """The matchers that each request has."""
+    """The matchers of every request."""
 
     def of(self, batch: QueryBatch) -> Job:
-        """Return the same for another lot."""
+        """Return the same job for another batch."""
         return replace(self, batch=batch)
 
     @property
     def samples(self) -> float:
-        """How many samples a series has, about."""
+        """Return the approximate number of samples of a series."""
         return (self.grid.end_ms - self.grid.start_ms + self.window_ms) / self.interval_ms
 
     @property
     def text_bytes(self) -> float:
-        """How long its samples are as JSON, about."""
+        """Return the approximate size of its samples as JSON."""
         if self.batch.series is None:
             return float(TEXT_MAX_BYTES)
         return POINT_BYTES * self.samples * self.batch.series
 
     @property
     def has_few_samples(self) -> bool:
-        """Whether samples are hardly more than times: then they cost the server less than a rate at each."""
+        """Return whether there are few samples for each time: then they cost the server less than rates."""
         return self.samples <= SAMPLES_PER_TIME_MAX * self.grid.count
 
 
 def _runs(pods: Sequence[str]) -> Iterable[tuple[str, ...]]:
-    """Cut names into runs that a server still looks up one by one."""
+    """Split names into runs that a server still looks up one by one."""
     run: list[str] = []
     size = 0
     for pod in pods:
@@ -159,7 +158,7 @@ def _runs(pods: Sequence[str]) -> Iterable[tuple[str, ...]]:
 
 
 def packed(series_by_namespace: Mapping[str, int], series_max: int) -> list[QueryBatch]:
-    """Fill lots in the order of names, so that a plan is the same every time."""
+    """Return batches of namespaces in the order of names, so that plans are deterministic."""
     batches: list[QueryBatch] = []
     for namespace, series in series_by_namespace.items():
         has_room = bool(batches) and batches[-1].has_room_for(series, series_max)
@@ -175,7 +174,7 @@ def packed(series_by_namespace: Mapping[str, int], series_max: int) -> list[Quer
 def parts(
     namespace: str, series_by_pod: Mapping[str, int], groups: Sequence[object], series_max: int
 ) -> list[QueryBatch]:
-    """Cut a namespace into lots of whole groups; a group beyond the limit is a lot of its own.
+    """Split a namespace into batches of whole groups; a group beyond the limit has its own batch.
 
     The groups are those of the pods, in their order; pods of the group None are left out.
     """
@@ -210,7 +209,7 @@ class ReducedUsage:
     values: NDArray[np.float64]
     warnings: tuple[str, ...] = ()
     partial: tuple[str, ...] = ()
-    """Why samples may be missing, in the server's words."""
+    """Why samples may be missing: the server's own warnings."""
 
     def __post_init__(self) -> None:
         assert len(self.keys) == len(self.values), "a row for each key"
@@ -225,7 +224,7 @@ def by_remote_read(
     is_closed: bool,
     on_bytes: OnBytes | None = None,
 ) -> ReducedUsage:
-    """Read raw samples and reduce them batch by batch as they come."""
+    """Read raw samples and reduce them as they arrive."""
     grid, window_ms = job.grid, job.window_ms
     steps = Steps(grid.start_ms, grid.step_ms, grid.count, window_ms, is_closed)
     start_ms = grid.start_ms - window_ms + (not is_closed)
@@ -260,7 +259,7 @@ def by_samples(
     turn: AbstractContextManager[object],
     on_bytes: OnBytes | None = None,
 ) -> ReducedUsage:
-    """Let PromQL give raw samples, which we reduce when it is our turn."""
+    """Read raw samples by PromQL and reduce them."""
     grid = job.grid
     steps = Steps(grid.start_ms, grid.step_ms, grid.count, job.window_ms, is_closed)
     # Only what is written to takes memory.
@@ -299,7 +298,7 @@ def by_samples(
 def by_promql(
     client: PrometheusClient, names: LabelNames, job: Job, *, rows_max: int, on_bytes: OnBytes | None = None
 ) -> ReducedUsage:
-    """Let the server reduce, in range queries that are split until they fit."""
+    """Read the server's reductions by range queries, which are split until they fit."""
     found: list[ReducedUsage] = []
     for matchers in job.batch.matchers(names):
         selected = selector(job.measure.metric, (*job.fixed, *matchers))
@@ -336,13 +335,13 @@ def _too_many(address: str, rows_max: int) -> TooManySeries:
 
 
 def _drop_nonsense(values: NDArray[np.float64]) -> None:
-    """Make missing what is negative or infinite: no usage is."""
+    """Set negative and infinite values, which are no usage, to NaN."""
     with np.errstate(invalid="ignore"):
         np.putmask(values, ~((values >= 0) & (values < np.inf)), np.nan)
 
 
 def _unique(keys: list[Key], values: NDArray[np.float64], warnings: tuple[str, ...]) -> ReducedUsage:
-    """Let the larger value win where a container is scraped twice."""
+    """Merge the rows of containers that are scraped twice: the larger value counts."""
     rows: dict[Key, int] = {}
     for row, key in enumerate(keys):
         first = rows.setdefault(key, row)

@@ -1,7 +1,4 @@
-"""Two ways to a Prometheus with one face: its address, and the API server's service proxy.
-
-The way to a Prometheus inside the cluster: the API server's service proxy.
-"""
+"""Transports to a Prometheus: its address, or the API server's service proxy to a Service in the cluster."""
 
 from __future__ import annotations
 
@@ -32,24 +29,24 @@ from equipoise.adapters.prometheus.settings import PrometheusSettings
 CONNECT_MAX_SECONDS = 10.0
 REFUSAL_MAX_BYTES = 64 * 1024
 FAILURES = (exceptions.HTTPError, OSError, http.client.HTTPException, AnswerTooLarge)
-"""All that reaching a server and reading its answer raises."""
+"""The exceptions of connecting to a server and reading its answer."""
 OK = 200
 METHOD_NOT_ALLOWED = 405
 
 
 class PrometheusTransport(Protocol):
-    """Carries one request to a Prometheus, and its answer back."""
+    """Sends one request to a Prometheus and returns its answer."""
 
     @property
     def address(self) -> str: ...
 
     @property
     def query_max_bytes(self) -> int:
-        """The longest query, form-encoded, that the way is sure to carry."""
+        """The longest query, form-encoded, that the transport supports."""
         ...
 
     def send(self, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int) -> Reply:
-        """Ask once. Any status is an answer; no answer raises a `PrometheusFailed`."""
+        """Send once. Any status is an answer; without an answer, a `PrometheusFailed` is raised."""
         ...
 
     def close(self) -> None: ...
@@ -57,17 +54,17 @@ class PrometheusTransport(Protocol):
 
 @runtime_checkable
 class Posts(Protocol):
-    """A transport that also carries bytes, and gives an answer while it still comes."""
+    """A transport that also sends bytes and returns a streamed answer."""
 
     def post(
         self, path: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float
     ) -> urllib3.BaseHTTPResponse:
-        """Ask once; the body of any answer is left to be read. No answer raises a `PrometheusFailed`."""
+        """Send once and return the answer with its body unread; raise a `PrometheusFailed` without one."""
         ...
 
 
 class Direct:
-    """A Prometheus at an address of its own."""
+    """A Prometheus at its own address."""
 
     query_max_bytes = 48 * 1024
 
@@ -81,7 +78,7 @@ class Direct:
         return self._settings.address
 
     def send(self, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int) -> Reply:
-        """POST the fields as a form, or GET where there are none or the server wants that."""
+        """POST the fields as a form, or GET where there are none or the server requires it."""
         if fields and self._posts:
             reply = self._send("POST", path, fields, timeout_seconds, bytes_max)
             if reply.status != METHOD_NOT_ALLOWED:
@@ -122,7 +119,7 @@ class Direct:
     def post(
         self, path: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float
     ) -> urllib3.BaseHTTPResponse:
-        """Ask once; a silence of `timeout_seconds` ends the answer."""
+        """Send once; a silence of `timeout_seconds` ends the answer."""
         try:
             return self._pool.urlopen(
                 "POST",
@@ -165,7 +162,7 @@ def _pool(settings: PrometheusSettings, connections_max: int) -> urllib3.HTTPCon
 
 
 def read_reply(response: urllib3.BaseHTTPResponse, bytes_max: int, deadline: float) -> Reply:
-    """Read an answer up to a size and a deadline."""
+    """Return an answer, read up to a size and a deadline."""
     headers = response.headers
     if response.status == OK:
         body = read_bounded(response, bytes_max, deadline=deadline)
@@ -181,7 +178,7 @@ def read_reply(response: urllib3.BaseHTTPResponse, bytes_max: int, deadline: flo
 
 
 def _beginning(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-    """Read a refusal; one that is long is some web page, and its status says enough."""
+    """Return the answer for an error; a long body is a web page, whose status is enough."""
     try:
         return read_bounded(response, REFUSAL_MAX_BYTES, deadline=deadline)
     except AnswerTooLarge:
@@ -226,11 +223,11 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 class ApiServer(Protocol):
-    """What is asked of the Kubernetes client: to read objects, and to pass a request on."""
+    """The methods of the Kubernetes client that are used: reads, and requests through the proxy."""
 
     @property
     def address(self) -> str:
-        """How messages name the API server."""
+        """The API server's name in messages."""
         ...
 
     def get(
@@ -251,15 +248,15 @@ class ApiServer(Protocol):
         timeout_seconds: float | None = None,
         preload: bool = True,
     ) -> urllib3.BaseHTTPResponse:
-        """Ask once and give any answer as it is; urllib3's exceptions pass."""
+        """Send once and return any answer; urllib3's exceptions are not translated."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceProxy:
-    """A Prometheus behind a Service.
+    """A Prometheus behind a Service, through the API server's proxy.
 
-    Queries are GETs, so that `get` on `services/proxy` is right enough; `post` needs `create` as well.
+    Queries are GETs, which need the right `get` on `services/proxy`; `post` needs `create` as well.
     """
 
     api: ApiServer
@@ -273,13 +270,13 @@ class ServiceProxy:
 
     @property
     def path(self) -> str:
-        """The proxy's path on the API server; without a scheme it speaks plain HTTP."""
+        """The proxy's path on the API server; without a scheme, plain HTTP."""
         scheme = "https:" if self.scheme == "https" else ""
         return f"/api/v1/namespaces/{self.namespace}/services/{scheme}{self.service}:{self.port}/proxy"
 
     @property
     def address(self) -> str:
-        """How messages name the server: the API server and the service behind it."""
+        """The server's name in messages: the API server and the Service behind it."""
         return f"{self.api.address}{self.path}{self.path_prefix}"
 
     def send(self, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int) -> Reply:
@@ -311,4 +308,4 @@ class ServiceProxy:
             raise translate(error, self.address, 0) from error
 
     def close(self) -> None:
-        """Leave the API server's session to its owner."""
+        """Do nothing: the owner of the API server's session closes it."""

@@ -1,4 +1,4 @@
-"""Finds out what stands behind a URL, and connects to it."""
+"""Connects to the Redis, Sentinel or cluster behind a URL, and checks its configuration."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ VERSION_MIN = (6, 2)
 TIMEOUT_SECONDS = 5.0
 RETRY_SECONDS = 0.2
 KEEPS_ALL = "noeviction"
-"""The one maxmemory-policy under which Redis removes no key before its time; every other name evicts."""
+"""The only maxmemory-policy without evictions of keys."""
 
 
 class _Cluster(RedisCluster):
@@ -37,16 +37,16 @@ class _Cluster(RedisCluster):
 
 
 def expect_prefix(prefix: str) -> None:
-    """Refuse a prefix that no key can begin with."""
+    """Raise for a prefix that no key can begin with."""
     if not PREFIX.fullmatch(prefix):
         raise BadInput(f"--prefix: expected letters, digits and any of _ . : - {{ }}, got {prefix!r}")
 
 
 def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> "Redis | RedisCluster":
-    """Connect, and refuse what could not work: an old server, a cluster without a hash tag."""
+    """Return a connected client; raise for a server that is too old or a prefix without a hash tag."""
     address = address_of(url)
     expect_prefix(prefix)
-    # For connections and what is only read; more would only hide a sick server. scripts.py counts its own.
+    # For connections and reads; more retries would hide a failing server. scripts.py counts its own.
     options: dict[str, Any] = {
         "decode_responses": True,
         "encoding_errors": "replace",
@@ -86,7 +86,7 @@ def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) 
 
 
 def address_of(url: str) -> str:
-    """Return the address without the password, for people to read; a refusal shows nothing of it either."""
+    """Return the address without the password, for messages; an error does not show the password either."""
     try:
         parts = split_url(url)
         host, port = parts.hostname or "localhost", parts.port or 6379
@@ -102,11 +102,11 @@ def address_of(url: str) -> str:
 
 
 class EvictingServer(redis_errors.ConnectionError):
-    """A new connection led to a server that may remove the keys of live calls, so nothing was asked of it."""
+    """A new connection reached a server that may evict the keys of live calls, so it was not used."""
 
 
 def ask_at_every_connect(client: "Redis | RedisCluster") -> None:
-    """Have every further connection ask how its server evicts keys: a failover leads to another server."""
+    """Have every new connection check its server's eviction policy: a failover leads to another server."""
     if isinstance(client, RedisCluster):
         client.user_on_connect_func = _expect_no_eviction
     else:
@@ -117,9 +117,9 @@ def ask_at_every_connect(client: "Redis | RedisCluster") -> None:
 
 
 def eviction_of(client: "Redis | RedisCluster", address: str) -> str:
-    """Return why keys of live calls may be lost, and what keeps them; nothing where they are kept.
+    """Return why keys of live calls may be lost, and the remedy; empty where they are safe.
 
-    Of a Redis Cluster every primary is asked; one that is away is asked when it is connected to.
+    Every primary of a Redis Cluster is checked; an unreachable one is checked on its next connection.
     """
     with explained(address):
         if not isinstance(client, RedisCluster):
@@ -148,7 +148,7 @@ def _eviction_at(client: "Redis") -> str:
 
 
 def eviction_in(memory: Mapping[str, Any]) -> str:
-    """Return what the section `memory` of INFO says against this server. What it leaves out is not fine."""
+    """Return the problem that the section `memory` of INFO shows; a missing field is a problem, too."""
     policy, limit = memory.get("maxmemory_policy"), memory.get("maxmemory")
     if policy == KEEPS_ALL or str(limit) == "0":
         return ""
@@ -162,7 +162,7 @@ def eviction_in(memory: Mapping[str, Any]) -> str:
 
 
 def _is_closed(error: redis_errors.ResponseError) -> bool:
-    """Return whether INFO is refused for good, and not only while a script runs."""
+    """Return whether INFO is refused permanently, and not only while a script runs."""
     return isinstance(error, redis_errors.NoPermissionError) or "unknown command" in str(error)
 
 

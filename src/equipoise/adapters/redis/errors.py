@@ -1,8 +1,8 @@
-"""Redis' failures are of two kinds: it did not happen, or it is not known whether it happened.
+"""Distinguishes failures of Redis without an effect from those whose effect is unknown.
 
-The client's own errors do not tell the two apart: they speak of the last attempt only. An earlier one may
-have been done, and its answer lost. So whoever sends keeps a `Request`, and a failure is certain only when
-the server has answered everything that was sent for it, in words that say so.
+The client's own errors do not distinguish them: they describe the last attempt only. An earlier attempt may
+have taken effect without an answer. So a sender counts its attempts in a `Request`, and a failure is certain
+only when the server has answered everything that was sent, with an error that rules out an effect.
 """
 
 from collections.abc import Iterator
@@ -30,18 +30,18 @@ FAILURES = (
     AttributeError,
     LookupError,
 )
-"""What the client raises; the second is no `RedisError`, the last are about answers that no Redis gives."""
+"""The client's exceptions; the second is no `RedisError`, the last are raised for invalid answers."""
 _BEFORE_ANY_WRITE = (
     *("READONLY", "OOM", "NOREPLICAS", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "non local key"),
     "WRONGTYPE",
 )
-"""What stops a script at its first write or before; ours read every key, and so its type, before it."""
+"""Errors that stop a script at its first write or before; our scripts read every key before writing."""
 _NOT_BEGUN = {
     *("ASK", "BUSY", "CLUSTERDOWN", "CROSSSLOT", "DENIED", "LOADING", "MASTERDOWN", "MISCONF", "MOVED"),
     *("NOAUTH", "NOPERM", "NOPROTO", "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "WRONGPASS"),
     "WRONGTYPE",
 }
-"""First words of errors by which a server refuses a command before it does anything of it."""
+"""First words of errors with which a server refuses a command without any effect."""
 _NOT_BEGUN_ERR = (
     *("unknown command", "wrong number of arguments", "max number of clients reached"),
     *("Protocol error", "operation not permitted"),
@@ -51,25 +51,25 @@ IN_DOUBT = "no answer, so it may have happened or not"
 
 
 class WrongKeyType(WorldFailed):
-    """A key of the pools has a type that it must not have. Nothing was changed."""
+    """A key of the pools has a wrong type. Nothing was changed."""
 
 
 @dataclass(slots=True)
 class Request:
-    """One change that a caller asks for, however often it is sent."""
+    """One change, with all attempts to send it."""
 
     unanswered: int = 0
-    """How many times it was sent without an answer of the server that tells what came of it."""
+    """The number of attempts whose effect is unknown."""
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether it may have happened although nobody said so."""
+        """Return whether the change may have taken effect without a confirmation."""
         return self.unanswered > 0
 
 
 @contextmanager
 def explained(address: str) -> Iterator[None]:
-    """Turn what the client raises while something is read into one line. Nothing was changed."""
+    """Convert the client's exceptions during a read into a WorldFailed. Nothing was changed."""
     try:
         yield
     except EquipoiseError:
@@ -80,7 +80,7 @@ def explained(address: str) -> Iterator[None]:
 
 @contextmanager
 def certain(request: Request) -> Iterator[None]:
-    """Raise `Unanswered` for whatever fails once a request is in doubt: it may have changed something."""
+    """Raise `Unanswered` for any failure while a request's effect is unknown."""
     try:
         yield
     except Unanswered:
@@ -97,7 +97,7 @@ def _said(error: Exception) -> str:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Return whether a server said itself that it did nothing; others may answer in its place."""
+    """Return whether the error proves that the server did nothing; a proxy may answer in its place."""
     if not isinstance(error, redis_errors.ResponseError) and getattr(error, "status_code", None) is None:
         return False
     message = _said(error)
@@ -108,7 +108,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def failure(error: Exception, address: str, *, is_in_doubt: bool = False) -> WorldFailed:
-    """Return what a failure means, after everything that was sent before it."""
+    """Return the error for a failure, given the earlier attempts of its request."""
     message = _said(error)
     if is_in_doubt:
         return Unanswered(f"{address}: {IN_DOUBT}: {message}")

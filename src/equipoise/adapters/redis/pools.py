@@ -1,4 +1,4 @@
-"""The port `Pools` on Redis. A caller's view of the tiers goes with each call, and the script checks it."""
+"""The port `Pools` on Redis. Each call sends its version of the tiers, which the script checks."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from equipoise.ports import Unanswered
 LEASE_SECONDS = 900.0
 RECORD_SECONDS = 3600.0
 TRIES = 5
-"""How often a call goes out again because the tiers changed under it."""
+"""How often a call is repeated because the tiers changed meanwhile."""
 WRITERS: dict[type[RegistrationAction], str] = {
     RegisterPod: "register",
     UnregisterPod: "unregister",
@@ -34,7 +34,7 @@ WRITERS: dict[type[RegistrationAction], str] = {
     ResumePod: "undrain",
 }
 CAUSES: dict[type[RegistrationAction], tuple[str]] = {SuspendPod: ("unready",), ResumePod: ("unready",)}
-"""What tells a drain of ours from somebody's word, which is not ours to take back."""
+"""The causes of our own drains; a user's drain has another one, and we do not undo it."""
 DONE: dict[str, set[PoolCode]] = {
     "allocate": {PoolCode.ALLOCATED},
     "release": {PoolCode.RELEASED, PoolCode.UNKNOWN_CALL},
@@ -66,7 +66,7 @@ class RedisPools:
         record_seconds: float = RECORD_SECONDS,
         is_dry: bool = False,
     ) -> None:
-        """Take a connection; dry, the writers answer what they would do, and do nothing."""
+        """Use a connection; in a dry run, the writers return their answers without writing."""
         self._client: Any = client
         self._prefix = prefix
         self._address = address
@@ -82,15 +82,15 @@ class RedisPools:
         self._client.close()
 
     def eviction(self) -> str:
-        """Return why the server may lose keys of live calls, and what to set; nothing where it loses none."""
+        """Return why the server may lose keys of live calls, and the remedy; empty where they are safe."""
         return eviction_of(self._client, self._address)
 
     def check_config(self) -> None:
-        """Read the tiers as they are now; raise where they are missing or malformed."""
+        """Return the present tiers; raise where they are missing or malformed."""
         self._read_tiers(self._read_config(), self._key)
 
     def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> PoolsSnapshot:
-        """Read every pod, each at one moment; thoroughly also looks for keys that no set leads to."""
+        """Read every pod, each atomically; with `is_thorough` also keys that no set refers to."""
         tiers, pods = self._reader.scan() if is_thorough else ([], [])
         pods = list(dict.fromkeys([*pods, *also]))
         for _ in range(TRIES):
@@ -106,7 +106,7 @@ class RedisPools:
     def move(
         self, moves: Sequence[MovePod], version: str, epoch: int | None, *, marks_busy: bool = False
     ) -> list[PoolAnswer]:
-        """Move idle pods; each answers for itself, and none is moved twice."""
+        """Move idle pods; return one answer for each, and move none twice."""
         current = self._current_config()
         if _version(current[0]) != version:
             self._config = None
@@ -131,11 +131,11 @@ class RedisPools:
         return answers
 
     def register(self, pod: str, uid: str, epoch: int | None, metadata: str = "") -> PoolAnswer:
-        """Take a pod into a tier."""
+        """Add a pod to a tier."""
         return self._about_pod("register", pod, uid, _epoch(epoch), metadata)
 
     def unregister(self, pod: str, uid: str, epoch: int | None) -> PoolAnswer:
-        """Forget a pod that is gone."""
+        """Remove a pod that no longer exists."""
         return self._about_pod("unregister", pod, uid, _epoch(epoch))
 
     def allocate(self, call: str, tier: str = "") -> PoolAnswer:
@@ -150,18 +150,18 @@ class RedisPools:
         return self._about_call("heartbeat", call, *self._spans)
 
     def drain(self, pod: str, uid: str = "") -> PoolAnswer:
-        """Return the pod no more calls."""
+        """Assign no more calls to the pod."""
         return self._about_pod("drain", pod, uid)
 
     def undrain(self, pod: str, uid: str = "") -> PoolAnswer:
         return self._about_pod("undrain", pod, uid)
 
     def recover(self, pods: Sequence[str], epoch: int | None) -> list[PoolAnswer]:
-        """Put back pods that nobody holds."""
+        """Free pods that no call holds."""
         return self._about_pods("recover", pods, [[_epoch(epoch), self._spans[0]]] * len(pods))
 
     def reconcile(self, actions: Sequence[RegistrationAction], epoch: int | None) -> list[PoolAnswer]:
-        """Register, unregister, suspend and resume pods, in this order, as few round trips as it takes."""
+        """Register, unregister, suspend and resume pods in this order, in as few round trips as possible."""
         answers: list[PoolAnswer] = []
         for writer, group in groupby(actions, key=lambda action: WRITERS[type(action)]):
             parts = list(group)
@@ -172,15 +172,15 @@ class RedisPools:
         return answers
 
     def repair(self, pod: str, epoch: int | None) -> PoolAnswer:
-        """Repair what the keys of a pod contradict."""
+        """Repair contradictory keys of a pod."""
         return self._about_pod("fsck", pod, _epoch(epoch))
 
     def forget_odd_epoch(self) -> PoolAnswer:
-        """Forget an epoch that no leader can have; a sound one stays."""
+        """Remove an invalid epoch; a valid one stays."""
         return self._about_pod("fsck", "", "")
 
     def set_config(self, text: str, version: str, tiers_to_empty: Sequence[str] = ()) -> PoolAnswer:
-        """Write the tiers over this version."""
+        """Replace the tiers if the config still has this version."""
         self._config = None
         request = Request()
         with certain(request):
@@ -259,15 +259,15 @@ class RedisPools:
         return f"{tiers}dry" if self._is_dry else tiers
 
     def _current_config(self) -> tuple[str, str]:
-        """Return the config as we know it, and its tiers as the scripts read them."""
-        current = self._config  # once: another thread may forget it at any moment
+        """Return the cached config, and its tiers in the form that the scripts read."""
+        current = self._config  # read once: another thread may clear it at any time
         if current is None:
             text = self._read_config()
             current = self._config = (text or "", self._read_tiers(text, self._key))
         return current
 
     def _current_config_or_empty(self) -> tuple[str, str]:
-        """Look at the keys also where the config is missing or malformed."""
+        """Return an empty config where it is missing or malformed, so that the keys can still be read."""
         try:
             return self._current_config()
         except (BadInput, WrongKeyType):

@@ -1,7 +1,7 @@
-"""Runs the writers' scripts: by their hash, and by their text where the server does not know them.
+"""Runs the writers' scripts by their hash, and by their text where the server has not cached them.
 
-The client would ask again by itself, and raise only what came last. So scripts are sent on the client's
-connections, but not by the client: what was sent, and what of it was answered, is known for each attempt.
+The client would retry by itself and raise only the last error. So scripts are sent on the client's
+connections, but not by the client: every attempt and its answer are tracked.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ from equipoise.core.pools import PoolCode
 from equipoise.ports import Unanswered
 
 BATCH = 500
-"""How many calls of a script travel together."""
+"""How many calls of a script are sent together."""
 RETRY_SECONDS = 0.2
 ATTEMPTS = 2
-"""Every writer may be asked again, so a second attempt is safe; more would only hide a sick server."""
+"""Every writer is idempotent, so a second attempt is safe; more would hide a failing server."""
 ROUNDS = 5
 """How often what the server did not do, since the script or the slot was elsewhere, goes out again."""
 INVALID_ANSWER = "a script answered {!r}, which none of ours says"
@@ -39,7 +39,7 @@ def _sha(writer: str) -> str:
 
 
 class Scripts:
-    """The writers on one server; every call names one key, and the others share its slot."""
+    """The writers on one server; every call names one key, and the others are in the same slot."""
 
     def __init__(self, client: "Redis | RedisCluster", key: str, address: str) -> None:
         self._client: Any = client
@@ -47,14 +47,14 @@ class Scripts:
         self._address = address
 
     def run(self, writer: str, arguments: Sequence[str], request: Request | None = None) -> list[Any]:
-        """Run a script once; the request then tells whether it is in doubt."""
+        """Run a script once; the request records whether its effect is unknown."""
         found = self._batch(writer, [arguments], [request or Request()])[0]
         if isinstance(found, WorldFailed):
             raise found
         return found
 
     def read(self, writer: str, arguments: Sequence[str]) -> list[Any]:
-        """Run a script that changes nothing: whatever fails, nothing is in doubt."""
+        """Run a script that changes nothing, so that no failure has an unknown effect."""
         with explained(self._address):
             try:
                 found = self._client.evalsha(_sha(writer), 1, self._key, *arguments)
@@ -77,7 +77,7 @@ class Scripts:
             if answers and isinstance(answers[-1], WorldFailed) and not isinstance(answers[-1], WrongKeyType):
                 unsent = WorldFailed(f"not sent, since the one before failed: {answers[-1]}")
                 return answers + [unsent] * (len(calls) - len(answers))
-            end = start + (BATCH if start else 1)  # after the first one the server knows the script
+            end = start + (BATCH if start else 1)  # after the first one the server has cached the script
             answers += self._batch(writer, calls[start:end], requests[start:end])
             start = end
         return answers
@@ -119,7 +119,7 @@ class Scripts:
             connection = None
             try:
                 pool = self._pool(is_elsewhere=is_moved or attempt > 0)
-                connection = pool.get_connection()  # until it is there, nothing is sent
+                connection = pool.get_connection()  # without a connection, nothing is sent
                 _exchange(connection, commands[len(replies) :], requests[len(replies) :], replies)
             except (*FAILURES, ValueError) as error:  # the last: an answer that is none
                 problem = error

@@ -1,11 +1,8 @@
-"""Reads the pools: a small fleet at one moment, a large one page by page.
+"""Reads the pools: a small fleet atomically, a large one page by page.
 
-A script that reads 100,000 pods keeps the server from everybody else for seconds. So it reads some at a time,
-and each pod at one moment: its tiers, its keys and its calls never contradict each other because something
-happened in between. Nobody needs more (docs/decisions/0009): who acts on what was seen is checked again by
-the script that acts.
-
-Turns the snapshot's answer into plain, frozen data.
+A script that reads 100,000 pods would block the server for seconds. So it reads a page at a time, and each
+pod atomically: its tiers, its keys and its calls are of one state. That is enough (docs/decisions/0009),
+since the script of an action checks the pod again.
 """
 
 import hashlib
@@ -24,29 +21,29 @@ from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 from equipoise.core.pools import EPOCH_MAX, PodKeys, PoolsSnapshot, TierKeys
 
 EPOCH = re.compile(r"[0-9]{1,10}")
-"""As the scripts read it; what else stands there is nobody's."""
+"""A valid epoch, as in the scripts."""
 
 
 class SnapshotPage(NamedTuple):
-    """What the script `snapshot` read at one moment: some pods, column by column."""
+    """An answer of the script `snapshot`: some pods at one time, column by column."""
 
     config: str | None
     epoch: str | None
     pools: list[list[Any]]
     """Each tier: its name, the types of its two keys, how many pods it has, which of these are in the two."""
     is_whole: int
-    """Whether every pod is on this page; else there were too many to look for."""
+    """Whether every pod is on this page; otherwise there were too many."""
     wrong: list[int | str]
     """Keys of a wrong type: the number of the pod from 1 on, or 0; the key; its type."""
     pods: list[str]
     columns: Sequence[list[str | None]] = ()
     """Tier, draining, lease, UID, why suspended, metadata, pending tier."""
     calls: Sequence[int | str] = ()
-    """Calls that are alive: the number of the pod, and the call."""
+    """Live calls: the number of the pod, and the call."""
 
 
 class _SnapshotColumns:
-    """The pods of all pages; of one that is on two pages, the last one holds."""
+    """Collects the pods of all pages; for a pod on two pages, the last one counts."""
 
     def __init__(self) -> None:
         self.pods: dict[str, PodKeys] = {}
@@ -56,7 +53,7 @@ class _SnapshotColumns:
         self.available: dict[str, dict[str, float]] = defaultdict(dict)
 
     def read(self, prefix: str, page: SnapshotPage) -> None:
-        """Add what a page says; what an earlier one said of the same pods is forgotten."""
+        """Add a page, which replaces earlier data of its pods."""
         wrong: dict[int, dict[str, str]] = defaultdict(dict)
         for number, key, kind in _in_groups(page.wrong, 3):
             wrong[number][key] = kind
@@ -86,7 +83,7 @@ class _SnapshotColumns:
 
 
 def decode_pages(prefix: str, pages: Sequence[SnapshotPage]) -> PoolsSnapshot:
-    """Read what the script `snapshot` gave, page by page."""
+    """Return the snapshot of the script's pages."""
     seen = _SnapshotColumns()
     for page in pages:
         seen.read(prefix, page)
@@ -135,12 +132,12 @@ def _in_groups(flat: Sequence[Any], size: int) -> list[tuple[Any, ...]]:
 
 
 PAGE = 500
-"""How many pods are read at one moment: a few milliseconds in which the server answers nobody else."""
+"""How many pods are read at once: that blocks the server for a few milliseconds."""
 READS_MAX = 3
-"""How often pods are looked for that moved from tier to tier meanwhile."""
+"""How often the tiers are listed again for pods that moved between them meanwhile."""
 SCAN_COUNT = 1000
 INVALID_ANSWER_ERRORS = (*DECODE_ERRORS, LookupError, AttributeError)
-"""What comes of reading an answer that our script never gives, such as a proxy's."""
+"""The exceptions of decoding an invalid answer, such as a proxy's."""
 
 
 class PoolsReader:
@@ -155,7 +152,7 @@ class PoolsReader:
     def read(
         self, current: tuple[str, str], tiers: Sequence[str], pods: Sequence[str]
     ) -> PoolsSnapshot | None:
-        """Read all that the tiers have, and these pods; None when the config changed meanwhile."""
+        """Read all pods of the tiers, and these pods; None when the config changed meanwhile."""
         try:
             return self._read(current, tiers, pods)
         except INVALID_ANSWER_ERRORS as error:
@@ -181,13 +178,13 @@ class PoolsReader:
                 names = list(found)[before:]
                 pages += [page(0, names[at : at + PAGE]) for at in range(0, len(names), PAGE)]
                 seen = decode_pages(self._prefix, pages)
-                # Who moved from a tier that was not listed yet to one that was listed already is in neither.
+                # A pod that moved from a tier not listed yet to one listed already is in neither list.
                 if not names or _is_complete(seen, pages[-1]):
                     break
         return seen if len({page.config for page in pages}) == 1 else None
 
     def scan(self) -> tuple[list[str], list[str]]:
-        """Find tiers and pods by their keys alone; what appears meanwhile is found by the next look."""
+        """Find tiers and pods by their keys alone; keys written meanwhile are found by the next snapshot."""
         tiers: set[str] = set()
         pods: set[str] = set()
         pool, pod = f"{self._prefix}:pool:", f"{self._prefix}:pod:tier:"
@@ -200,7 +197,7 @@ class PoolsReader:
         return sorted(tiers - {""}), sorted(pods)
 
     def _names(self, page: SnapshotPage) -> Iterator[str]:
-        """List the pods that the tiers and the metadata have, some at a time."""
+        """Yield the pods of the tiers and of the metadata, a page at a time."""
         with explained(self._address):
             for tier, assigned, available, *_ in page.pools:
                 for part, kind in (("assigned", assigned), ("available", available)):
@@ -215,7 +212,7 @@ class PoolsReader:
 
 
 def _is_complete(seen: PoolsSnapshot, last: SnapshotPage) -> bool:
-    """Return whether as many pods were read as the tiers had in the end."""
+    """Return whether as many pods were read as the tiers had at the end."""
     return all(
         len(pool.assigned) == count for pool, (_, _, _, count, *_) in zip(seen.pools, last.pools, strict=True)
     )
