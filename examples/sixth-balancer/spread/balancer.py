@@ -1,4 +1,4 @@
-"""Spread, as the rest of the program knows it."""
+"""The descriptor of spread."""
 
 import msgspec
 from equipoise.spread.decide import decide
@@ -28,7 +28,7 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
 
 
 def redecide(recorded: Record) -> Decision:
-    """Decide again from a record; what the guards held is taken from it."""
+    """Return the decision made again from a record; what the guards held is taken from it."""
     policy = SpreadPolicy.model_validate(recorded.policy)
     decision = decide(policy, msgspec.convert(recorded.observation, Observation)).decision
     return replay_holds(recorded, decision)

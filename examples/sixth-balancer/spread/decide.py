@@ -1,4 +1,4 @@
-"""Which pod has to go, if any: the youngest one on the node that has most pods above the maximum."""
+"""Which pod is evicted, if any: the youngest one on the node with most pods above the maximum."""
 
 from collections import defaultdict
 
@@ -11,7 +11,7 @@ from equipoise.core.reason import Code, Reason
 
 
 class SpreadDetails(msgspec.Struct, frozen=True):
-    """What the decision rests on; `numbers` is made from it."""
+    """The details of a decision, from which its numbers are made."""
 
     pods_per_node_max: int
     pods_on_fullest_node: int
@@ -19,7 +19,7 @@ class SpreadDetails(msgspec.Struct, frozen=True):
 
 
 def decide(policy: SpreadPolicy, seen: Observation) -> Decided[SpreadDetails]:
-    """Return the eviction of at most one pod, so that the next cycle sees what came of it."""
+    """Return the eviction of at most one pod, so that the next cycle observes its effect."""
     by_node: dict[str, list[PlacedPod]] = defaultdict(list)
     for pod in seen.pods:
         by_node[pod.node].append(pod)

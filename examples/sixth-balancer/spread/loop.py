@@ -21,7 +21,7 @@ COOLDOWN_SECONDS = 300.0
 
 @dataclass(slots=True)
 class SpreadLoop:
-    """The ports of a cycle; what it remembers is in the ledger of each workload."""
+    """The ports of a cycle; its memory is in the ledger of each workload."""
 
     cluster: Cluster
     policies: Policies
@@ -35,7 +35,7 @@ class SpreadLoop:
     name: str = "spread"
 
     def cycle(self, at: float) -> CycleReport:
-        """Observe, decide, guard, execute and record; without the lease, do nothing."""
+        """Run one cycle. Returns an empty report unless this replica is the leader."""
         epoch = self.leadership.epoch()
         if epoch is None:
             return CycleReport((), ())

@@ -1,4 +1,4 @@
-"""What a decision is made from: the pods of one workload and their nodes, as plain data."""
+"""The input of a decision: the pods of one workload and their nodes, as plain data."""
 
 from collections.abc import Iterable
 

@@ -31,7 +31,7 @@ _FRESH_SECONDS_MIN = 10.0
 
 
 class Autoscaling:
-    """Syncs every HPA at its own beat."""
+    """Syncs every HPA at its own times."""
 
     def __init__(self, state: SimState) -> None:
         self._state = state
@@ -174,14 +174,14 @@ METRIC_FIELDS = {"Resource": "resource", "ContainerResource": "containerResource
 
 
 class SimApplier:
-    """Makes HPAs that the simulated controller obeys from then on."""
+    """Creates and updates HPAs, which the simulated controller syncs from then on."""
 
     def __init__(self, state: SimState, autoscaling: Autoscaling) -> None:
         self._state = state
         self._autoscaling = autoscaling
 
     def apply_hpa(self, manifest: Mapping[str, Any], *, is_dry_run: bool = False) -> ApplyAnswer:
-        """Make this HPA, or bring the one that we made to it; one that somebody else made is left alone."""
+        """Create this HPA, or update the one that we created; another's is not changed."""
         self._check_available()
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         target = _ref(manifest["spec"]["scaleTargetRef"], namespace)
@@ -204,7 +204,7 @@ class SimApplier:
     def annotate(
         self, workload: WorkloadRef, annotations: Mapping[str, str], *, is_dry_run: bool = False
     ) -> ApplyAnswer:
-        """Set these annotations of a workload, and touch nothing else of it."""
+        """Set these annotations of a workload, and change nothing else of it."""
         self._check_available()
         found = self._state.workloads.get(workload)
         if found is None:
@@ -310,13 +310,13 @@ def _rules(rules: Mapping[str, Any] | None, default: HpaScalingRules) -> HpaScal
 
 
 class SimAutoscalers:
-    """What HPAs ask for."""
+    """The specs of HPAs."""
 
     def __init__(self, state: SimState) -> None:
         self._state = state
 
     def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
-        """List what every HorizontalPodAutoscaler asks for."""
+        """Return the spec of every HorizontalPodAutoscaler."""
         if self._state.faults.now(FaultKind.API_UNAVAILABLE):
             raise WorldFailed("the API server does not answer (simulated)")
         return [

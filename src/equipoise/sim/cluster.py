@@ -1,7 +1,7 @@
 """Reads of the simulated cluster through the port `Cluster`.
 
-The loops list pods many times between two changes, so the records that the port returns are made anew only
-when an object has changed, and faults decide how old the view is that a caller gets.
+The loops list pods many times between two changes, so the returned records are made again only when an object
+has changed. Faults determine the age of the view that a caller gets.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ class ClusterView:
 
 
 class LiveView:
-    """All lists as they are whenever they are asked for; each is made only then."""
+    """All lists as of the time of each read; each is made on read."""
 
     def __init__(self, state: SimState) -> None:
         self._state = state
@@ -182,7 +182,7 @@ def hpa_view(hpa: HpaState) -> Hpa:
 
 
 def _tolerance(rules: HpaScalingRules | None) -> float:
-    """Return what the HPA itself says; the controller's own tolerance is in no API."""
+    """Return the HPA's own tolerance; the controller's is in no API."""
     return TOLERANCE if rules is None or rules.tolerance is None else rules.tolerance
 
 
@@ -289,7 +289,7 @@ class SimCluster:
         return _of(self._seen().pdbs, namespace)
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        """Return whose autoscaling somebody has paused, and by what."""
+        """Return the workloads whose autoscaling is paused, and by what."""
         found = self._seen().pauses
         return {ref: why for ref, why in found.items() if namespace in {None, ref.namespace}}
 

@@ -24,7 +24,7 @@ class Kubelet:
     def __init__(self, state: SimState) -> None:
         self._state = state
         self.freed: Callable[[], object] = _nothing
-        """Told when room came free."""
+        """Called when a pod has freed resources."""
 
     def start(self, pod: PodState, node: NodeState) -> None:
         """Take up a pod that was placed on a node."""
@@ -40,7 +40,7 @@ class Kubelet:
         self._later(pod, pod.template.start_up.draw(pod.workload.rng), self._become_ready)
 
     def _later(self, pod: PodState, seconds: float, turn: Callable[[PodState], None]) -> None:
-        """Plan a turn of a pod's life, unless its life takes another turn before."""
+        """Schedule a step of a pod's life, unless another step happens before."""
         lives = pod.lives
 
         def happen() -> None:
@@ -85,7 +85,7 @@ class Kubelet:
         self._later(pod, pod.template.start_up.draw(pod.workload.rng), self._become_ready)
 
     def end(self, pod: PodState, *, grace_seconds: int | None = None, why: str = "Deleted") -> None:
-        """Ask a pod to end: it is unready at once, and gone when it has stopped or the grace is over."""
+        """Terminate a pod: it is unready at once, and removed once stopped or after the grace period."""
         if pod.deletion_at is not None:
             return
         grace = pod.template.grace_seconds if grace_seconds is None else grace_seconds
@@ -319,18 +319,18 @@ class Replication:
 
 
 def room_for(workload: WorkloadState) -> int:
-    """How many pods may be there: as many as wanted, and more only while old ones are replaced."""
+    """Return how many pods a workload may have: its replicas, and a surge while old pods are replaced."""
     is_rolling = any(pod.revision != workload.revision for pod in workload.active())
     return workload.replicas + (surge(workload) if is_rolling else 0)
 
 
 def surge(workload: WorkloadState) -> int:
-    """How many pods more than wanted a rollout may have."""
+    """Return by how many pods a rollout may exceed the replicas."""
     return template.of(workload.max_surge, workload.replicas, is_rounded_up=True)
 
 
 def unavailable_max(workload: WorkloadState) -> int:
-    """How many pods fewer than wanted a rollout may leave ready; never stuck at 0 and 0."""
+    """Return how many replicas a rollout may leave unready; at least one if there is no surge."""
     count = template.of(workload.max_unavailable, workload.replicas, is_rounded_up=False)
     return max(count, 1) if surge(workload) == 0 else count
 

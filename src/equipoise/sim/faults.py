@@ -55,12 +55,12 @@ class Timeline:
 
 
 class FaultKind(StrEnum):
-    """The ways in which a neighbour fails."""
+    """The kinds of failures of an external system."""
 
     API_UNAVAILABLE = "ApiUnavailable"
     """No read, eviction, event or memory: the API server does not answer."""
     EVICTION_ANSWER_LOST = "EvictionAnswerLost"
-    """Evictions are done, and the answer never comes."""
+    """Evictions are executed, and their answers are lost."""
     WATCH_LAG = "WatchLag"
     """Reads are `value` seconds old, or as old as the fault."""
     METRICS_OUTAGE = "MetricsOutage"
@@ -79,9 +79,9 @@ class FaultKind(StrEnum):
     """The HPA gets no metrics."""
     STORE_UNAVAILABLE = "StoreUnavailable"
     STORE_CONFLICT = "StoreConflict"
-    """Every write finds that somebody else was faster."""
+    """Every write conflicts with another one."""
     STORE_ANSWER_LOST = "StoreAnswerLost"
-    """Writes are done, and the answer never comes."""
+    """Writes are executed, and their answers are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Fault:
 
 
 class Faults:
-    """All faults of a world, past and to come."""
+    """All faults of a simulated cluster, past and future."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline

@@ -4,7 +4,7 @@
     desired = current                           while the ratio is within the tolerance of 1
             = ceil(ratio x pods that count)     otherwise
 
-Pods that are terminating or failed do not exist for it. Pending pods, and pods whose CPU sample was taken
+Pods that are terminating or failed are ignored. Pending pods, and pods whose CPU sample was taken
 before they were ready for one window, are set aside; when the rest asks for more, they count as idle, which
 dampens the growth. Running pods without a sample count as idle when the rest asks for more and as fully busy
 when it asks for less. If that turns the direction around, nothing changes.
@@ -24,7 +24,7 @@ from equipoise.sim.hpa_behavior import Behavior, HpaMemory, limited
 
 
 class HpaPod(msgspec.Struct, frozen=True, gc=False):
-    """One pod as the controller sees it, for one metric."""
+    """One pod as observed by the controller, for one metric."""
 
     usage_milli: int | None
     """None: there is no sample."""
@@ -52,7 +52,7 @@ class HpaController:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedHpaSpec:
-    """What the user asks of one HPA."""
+    """The spec of one HPA."""
 
     metrics: tuple[HpaMetric, ...]
     replicas_min: int
@@ -62,12 +62,12 @@ class SimulatedHpaSpec:
 
 @dataclass(frozen=True, slots=True)
 class HpaProposal:
-    """How many replicas to set, and what to remember. As many as now means: leave it."""
+    """The replicas to set, and the new memory; the present number means no change."""
 
     replicas: int
     memory: HpaMemory
     is_known: bool = True
-    """Whether the metrics were good enough to say anything."""
+    """Whether the metrics were sufficient for a proposal."""
 
 
 _NOISE_MILLI = 1e-6

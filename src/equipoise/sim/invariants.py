@@ -1,6 +1,6 @@
 """What must hold after every instant of simulated time, checked on the state itself.
 
-Each check says what is wrong, or nothing. A failure names the seed, which reproduces it.
+Each check returns what is wrong, or None. A failure names the seed, which reproduces it.
 """
 
 import math
@@ -16,7 +16,7 @@ class InvariantBroken(AssertionError):  # noqa: N818 - reads as a fact
 
 
 def pods_are_not_too_many(workload: WorkloadState) -> str | None:
-    """No more pods than wanted, plus a rollout's surge, unless the controller has not yet been told."""
+    """No more active pods than replicas and a rollout's surge, unless a reconcile is due."""
     count, most = len(workload.active()), room_for(workload)
     if count > most and not workload.is_reconcile_due:
         return f"{count} active pods, at most {most} were expected"
@@ -89,7 +89,7 @@ def _problems_of(
 
 
 class Invariants:
-    """Asks about what changed since the last time."""
+    """Checks what changed since the last check."""
 
     def __init__(self, state: SimState, store: SimStore) -> None:
         self._state = state
@@ -118,7 +118,7 @@ class Invariants:
         yield from self._no_write_was_lost()
 
     def check_nodes(self) -> None:
-        """Raise when a node holds more than fits; asked less often, for it looks at every pod."""
+        """Raise when a node holds more than fits; called less often, since it reads every pod."""
         uids = [pod.uid for pod in self._state.pods.values()]
         if len(set(uids)) < len(uids):
             raise InvariantBroken(f"seed {self._state.seed}: an identity was used twice")

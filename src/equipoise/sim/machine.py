@@ -1,4 +1,4 @@
-"""A simulated node as its own agent reads it: counters, cgroups, and what the API server says of it."""
+"""A simulated node as read by its agent: counters, cgroups, and its objects in the API server."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ class SimMachine:
         self._node = node
         self._known: dict[str, PodState] = {}
         self._past_nanos = 0
-        """What pods used that have gone: the machine's own counter keeps it."""
+        """The usage of ended pods, which is part of the machine's counter."""
 
     def boot_id(self) -> str:
         """Return an id that differs from boot to boot."""
@@ -59,7 +59,7 @@ class SimMachine:
         )
 
     def read(self, containers: Sequence[ContainerRef], *, is_deep: bool) -> Mapping[str, Counters]:
-        """Read containers by id; one that has vanished is not there."""
+        """Return the counters of containers by id; an ended one is absent."""
         self._check_alive()
         there = self._containers()
         return {
@@ -87,7 +87,7 @@ class SimMachine:
         return 0 if container.id in self._containers() else None
 
     def quota_of(self, pod: PodState, container: str) -> int:
-        """Return what stands in a container's cgroup: what was written, or what its limit means."""
+        """Return the quota in a container's cgroup: the one written, or that of its limit."""
         asked = next(each for each in pod.template.containers if each.name == container)
         limit_us = quota_of(round((asked.cpu_limit_cores or 0.0) * NANO), PERIOD_US)
         return pod.quotas.get(container, limit_us)
@@ -123,7 +123,7 @@ def _nanos(pod: PodState, at: float) -> int:
 
 
 class SimNodeContext:
-    """What the API server tells of one node, and what people ask of it."""
+    """The API server's objects about one node, and the policies for it."""
 
     def __init__(
         self, state: SimState, node: NodeState, kubelet: Kubelet, policy: Callable[[], QosPolicy]
@@ -138,11 +138,11 @@ class SimNodeContext:
         return [_node_pod(pod) for pod in self._node.pods.values()]
 
     def policy(self) -> QosPolicy:
-        """Return all that is asked for, as one."""
+        """Return all policies as one."""
         return self._policy()
 
     def whose(self, pod: NodePod) -> PodOwner | None:
-        """Return the workload that a pod belongs to; None where it has gone."""
+        """Return the workload that a pod belongs to; None if it no longer exists."""
         found = self._node.pods.get(pod.uid)
         if found is None:
             return None
@@ -158,7 +158,7 @@ class SimNodeContext:
         return self._node.is_closed
 
     def set_scheduling(self, *, is_disabled: bool, sentence: str) -> None:
-        """Put our taint on the node, or take it off."""
+        """Add our taint to the node, or remove it."""
         self._node.is_closed = is_disabled
         self._state.log("Tainted" if is_disabled else "Untainted", self._node.name, sentence)
         self._kubelet.freed()

@@ -1,6 +1,6 @@
 """How the demand on a workload is split between its pods: the causes of imbalance.
 
-A sharing is given the pods that serve (`settle`), and returns each one's share; the shares add up to 1.
+`settle` sets the pods that serve, and `shares` returns the share of each; the shares add up to 1.
 """
 
 import math
@@ -18,7 +18,7 @@ class Sharing(Protocol):
         ...
 
     def settle(self, members: Sequence[str], replicas: int) -> None:
-        """Set the serving pods, in the order of their creation, and how many are wanted."""
+        """Set the serving pods, in the order of their creation, and the workload's replicas."""
         ...
 
     def drift(self, seconds: float) -> bool:
@@ -31,7 +31,7 @@ class Sharing(Protocol):
 
 
 class Even:
-    """A fair load balancer: everybody the same."""
+    """A fair load balancer: equal shares."""
 
     def __init__(self) -> None:
         self._shares: dict[str, float] = {}
@@ -55,7 +55,7 @@ class Even:
 
 
 class Partitions:
-    """A consumer group: partitions of unequal weight, reassigned when a member comes or goes.
+    """A consumer group: partitions of unequal weight, reassigned when a member joins or leaves.
 
     Reassignment is sticky and balances counts, never weights: what is hot stays hot wherever it goes. With
     `is_stale` the first full group has got its partitions by chance, as after an unlucky start, and keeps
@@ -78,7 +78,7 @@ class Partitions:
 
     @classmethod
     def stale(cls, count: int = 24) -> "Partitions":
-        """Equal weights, unequal counts until somebody is replaced."""
+        """Return partitions of equal weights, with unequal counts until a member is replaced."""
         return cls([1.0] * count, is_stale=True)
 
     def begin(self, rng: Random) -> None:
@@ -99,7 +99,7 @@ class Partitions:
     def _reassign(self, members: Sequence[str]) -> None:
         counts = Counter(owner for owner in self._owners if owner in set(members))
         floor, extra = divmod(len(self._owners), len(members))
-        # Who has most may keep one more: the fewest partitions move.
+        # The members with most partitions keep the extra ones, so that the fewest partitions move.
         ranked = sorted(members, key=lambda member: -counts[member])
         rooms = {member: floor + (rank < extra) for rank, member in enumerate(ranked)}
         homeless = []
@@ -128,7 +128,7 @@ class Partitions:
 
 
 class Leases:
-    """Partitions that pods hold by leases: nobody gives one away, and a newcomer takes only a few.
+    """Partitions that pods hold by leases: no pod releases one, and a new pod takes only a few.
 
     What a pod held goes, when it ends, to those that hold fewest. All hold the same until the first `upset`,
     which deals them out anew and unevenly, as when everybody restarts and the first take what they can.
@@ -140,7 +140,7 @@ class Leases:
     def __init__(self, *, taken_max: int = 5, taken_every_seconds: float = 30.0) -> None:
         self._held: dict[str, int] = {}
         self._takes: dict[str, int] = {}
-        """How many a newcomer may still take."""
+        """How many partitions a new pod may still take."""
         self._is_even = True
         self._taken_max = taken_max
         self._taken_every_seconds = taken_every_seconds

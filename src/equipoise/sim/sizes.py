@@ -17,11 +17,11 @@ from equipoise.sim.template import Template
 
 OURS = "equipoise"
 RETRY_SECONDS = 60.0
-"""How often a node looks whether it can give what it deferred."""
+"""The interval at which a node tries a deferred resize again."""
 
 
 class SimSizes:
-    """Changes in place are given at once where the node has room; a container that must restart does."""
+    """Resizes pods in place at once if their node has room, and restarts containers that must restart."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class SimSizes:
         """Whether this server can change pods in place."""
         self.vpas: dict[WorkloadRef, str] = {}
         self.writes: list[tuple[str, str]] = []
-        """Who wrote to what, in order."""
+        """The field manager and the object of each write, in order."""
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
         """Return a workload."""
@@ -46,7 +46,7 @@ class SimSizes:
         return None if found is None else workload_view(found)
 
     def advised(self) -> Mapping[WorkloadRef, str]:
-        """Return whose requests a VerticalPodAutoscaler sets."""
+        """Return the workloads whose requests a VerticalPodAutoscaler sets."""
         self._check_available()
         return dict(self.vpas)
 
@@ -65,7 +65,7 @@ class SimSizes:
         is_dry_run: bool = False,
         manager: str = OURS,
     ) -> ResizeAnswer:
-        """Change one incarnation of a pod in place, as somebody."""
+        """Change one incarnation of a pod in place, as this field manager."""
         del sidecars
         self._check_available()
         found = self._state.pods.get((pod.namespace, pod.name))
@@ -97,7 +97,7 @@ class SimSizes:
         is_dry_run: bool = False,
         manager: str = OURS,
     ) -> ResizeAnswer:
-        """Change a template, as somebody."""
+        """Change a template, as this field manager."""
         del sidecars
         self._check_available()
         ref = WorkloadRef(workload.api_version, workload.kind, workload.namespace, workload.name)
@@ -117,7 +117,7 @@ class SimSizes:
         return ResizeAnswer(ResizeResult.ACCEPTED)
 
     def setter_of(self, about: ObjectRef, container: str, section: str, resource: str) -> str:
-        """Name who else set it last."""
+        """Return the other field manager that set it last; empty if there is none."""
         del container, section, resource
         self._check_available()
         return self._setters.get((about.kind, about.name), "")
@@ -174,7 +174,7 @@ class SimSizes:
 
 
 def _changed(containers: tuple[Container, ...], values: Values) -> tuple[Container, ...]:
-    """Return the containers with these values; a ValueError says why no server would take them."""
+    """Return the containers with these values; raises ValueError if the API server would refuse them."""
     unknown = [name for name in values if name not in {each.name for each in containers}]
     if unknown:
         raise ValueError(f"spec.containers: no container {unknown[0]}")

@@ -1,4 +1,4 @@
-"""Ways to keep a value from flapping, compared on the same policy and the same histories of a cluster's size.
+"""Compares the smoothing strategies on the same policy and the same histories of a cluster's size.
 
 Each strategy is applied alone to the policy's bare function, with the policy's own settings where it has any,
 and else with settings made from the cluster's size. The last one is the policy as it was written. Histories
@@ -25,7 +25,7 @@ ClusterInputs = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """What the history begins with, and how it is looked at."""
+    """The cluster at the beginning of a history, and the interval of observations."""
 
     nodes: int = 50
     node_cores: int = 4
@@ -36,7 +36,7 @@ class ClusterShape:
 
     @property
     def observation_count(self) -> int:
-        """How often the cluster is looked at."""
+        """The number of observations of the cluster."""
         return max(1, round(self.hours * 3600 / self.interval_seconds))
 
     def sized(self, ready: int) -> dict[str, int]:
@@ -51,7 +51,7 @@ class ClusterShape:
 
 @dataclass(frozen=True, slots=True)
 class SizeHistory:
-    """A cluster's sizes, look by look."""
+    """A cluster's size at each observation."""
 
     times: list[int]
     """Milliseconds."""
@@ -59,19 +59,19 @@ class SizeHistory:
 
     @property
     def hours(self) -> float:
-        """How long it is: each look stands for the time until the next one."""
-        if len(self.times) < 2:  # noqa: PLR2004 - one look has no length
+        """The length: each observation stands for the time until the next one."""
+        if len(self.times) < 2:  # noqa: PLR2004 - one observation has no length
             return 0.0
         span = self.times[-1] - self.times[0]
         return span / 3_600_000 * len(self.times) / (len(self.times) - 1)
 
 
 Walk = Callable[[ClusterShape, random.Random], Iterator[int]]
-"""Gives how many nodes are ready at each look, for ever."""
+"""Yields the number of ready nodes at each observation, without end."""
 
 
 def random_walk(cluster: ClusterShape, rng: random.Random) -> Iterator[int]:
-    """Add or remove nodes at every look, as nobody's cluster does: the hardest case."""
+    """Add or remove nodes at every observation: the hardest case."""
     nodes = cluster.nodes
     while True:
         yield nodes
@@ -96,7 +96,7 @@ def node_flap(cluster: ClusterShape, rng: random.Random) -> Iterator[int]:
 
 
 def autoscaler_burst(cluster: ClusterShape, rng: random.Random) -> Iterator[int]:
-    """Add a batch of nodes within minutes, keep it for a while, and give it back node by node."""
+    """Add a batch of nodes within minutes, keep it for a while, and remove it node by node."""
     while True:
         yield from _steady(cluster.nodes, rng.uniform(300, 1200), cluster)
         extra = max(1, round(cluster.nodes * rng.uniform(0.2, 0.6)))
@@ -147,7 +147,7 @@ Document = dict[str, Any]
 
 
 class SmoothingStrategy(NamedTuple):
-    """One way, and with which settings."""
+    """One strategy, and its settings."""
 
     name: str
     settings: str
@@ -156,16 +156,16 @@ class SmoothingStrategy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StrategyRun:
-    """What was in force, look by look, and when it was changed."""
+    """The values in force at each observation, and when they changed."""
 
     applied: list[dict[str, int]]
     changed: list[int]
-    """The numbers of the looks."""
+    """The indexes of the observations."""
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyOutcome:
-    """What one strategy made of one history."""
+    """The result of one strategy for one history."""
 
     changes: int
     over_provision_mean: float
@@ -175,7 +175,7 @@ class StrategyOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StrategySummary:
-    """What one strategy made of all histories of one kind, on average."""
+    """The mean results of one strategy for all histories of one kind."""
 
     name: str
     settings: str
@@ -222,7 +222,7 @@ def strategies(policy: ScalingPolicySpec, start: Inputs) -> list[SmoothingStrate
 
 
 def run(strategy: SmoothingStrategy, history: SizeHistory) -> StrategyRun:
-    """Follow a history; what the policy asks for at its beginning is in force then."""
+    """Run a strategy through a history; the target at its beginning is in force then."""
     compiled = strategy.compiled
     in_force = {slot.key: compiled.target(slot, history.inputs[0]) for slot in compiled.slots}
     memory, applied, changed = ProportionalMemory(), [], []
@@ -236,7 +236,7 @@ def run(strategy: SmoothingStrategy, history: SizeHistory) -> StrategyRun:
 
 
 def modelled(policy: ScalingPolicySpec, history: SizeHistory) -> list[dict[str, int]]:
-    """Return what the bare function says, look by look: no rounding, no levels, no smoothing."""
+    """Return the bare function's values at each observation: no rounding, no levels, no smoothing."""
     compiled = _compiled(_bare(policy))
     return [{slot.key: compiled.target(slot, inputs) for slot in compiled.slots} for inputs in history.inputs]
 
@@ -260,7 +260,7 @@ def study(
     histories: Iterable[SizeHistory],
     on_progress: Callable[[int], object] | None = None,
 ) -> list[StrategySummary]:
-    """Run every strategy through every history, and give the means."""
+    """Run every strategy through every history, and return the means."""
     compared = strategies(policy, start)
     outcomes: dict[str, list[StrategyOutcome]] = {}
     hours = 0.0
@@ -309,7 +309,7 @@ def _compiled(document: Document) -> CompiledPolicy:
 
 
 def _with_cache(compiled: CompiledPolicy) -> CompiledPolicy:
-    """Ask the functions once for each size: a history has few of them, and many looks."""
+    """Return the policy with cached targets: a history has few sizes, and many observations."""
     cache: dict[tuple[str, tuple[int, ...]], int] = {}
 
     def cached_target(slot: Slot, inputs: Inputs) -> int:

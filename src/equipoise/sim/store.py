@@ -1,4 +1,4 @@
-"""What the simulated API server stores for us: ledgers, policies, pauses, Analytics and Recommendations.
+"""The objects in the simulated API server: ledgers, policies, pauses, Analytics and Recommendations.
 
 Ledgers are written by compare-and-swap; custom resources have generations and resource versions as the API
 server counts them.
@@ -22,7 +22,7 @@ from equipoise.sim.state import SimState
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One write that was done: which version it was meant to follow, and which it became."""
+    """One write: the version on which it was based, and the version that it made."""
 
     key: WorkloadRef
     based_on: str
@@ -30,7 +30,7 @@ class Commit:
 
 
 class SimStore:
-    """Small documents, kept as the bytes that were written."""
+    """Ledgers, stored as the bytes that were written."""
 
     def __init__(self, state: SimState) -> None:
         self._state = state
@@ -84,7 +84,7 @@ POLICY_API_VERSION, POLICY_KIND = "equipoise.dev/v1alpha1", "RotationPolicy"
 
 
 class SimPolicies:
-    """What people asked for, and what was answered."""
+    """Policies and their statuses."""
 
     def __init__(
         self, state: SimState, api_version: str = POLICY_API_VERSION, kind: str = POLICY_KIND
@@ -96,7 +96,7 @@ class SimPolicies:
         """How often a status was written."""
 
     def add(self, namespace: str, name: str, spec: Mapping[str, Any]) -> PolicyObject:
-        """Create a policy, or change what an existing one asks for."""
+        """Create a policy, or replace the spec of an existing one."""
         before = self._objects.get((namespace, name))
         version = self._state.next_version()
         if before is None:
@@ -122,7 +122,7 @@ class SimPolicies:
         return list(self._objects.values())
 
     def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
-        """Replace a status, unless the policy has changed since it was read or has gone."""
+        """Replace a status, unless the policy has changed since it was read or was deleted."""
         self._check_available()
         key = (policy.ref.namespace, policy.ref.name)
         current = self._objects.get(key)
@@ -138,7 +138,7 @@ class SimPolicies:
 
 
 class SimPauses:
-    """Who paused what. A namespace is known once something is in it."""
+    """The pauses of namespaces. A namespace exists once a workload is in it."""
 
     def __init__(self, state: SimState) -> None:
         self._state = state
@@ -153,7 +153,7 @@ class SimPauses:
         self._paused.pop(namespace, None)
 
     def pause_of(self, namespace: str) -> str | None:
-        """Return who or what paused this namespace, or None; not knowing raises."""
+        """Return who or what paused this namespace, or None; raises WorldFailed if that is unknown."""
         if self._state.faults.now(FaultKind.API_UNAVAILABLE) is not None:
             raise WorldFailed("the API server does not answer (simulated)")
         if None in self._paused:
@@ -168,7 +168,7 @@ ANALYSIS_API_VERSION = "analysis.crane.io/v1alpha1"
 
 
 class SimAnalyses:
-    """What people asked for, and the advice that they got."""
+    """Analytics and Recommendations."""
 
     def __init__(self, state: SimState) -> None:
         self._state = state
@@ -181,14 +181,14 @@ class SimAnalyses:
         """How often anything was written."""
 
     def ask(self, namespace: str, name: str, spec: Mapping[str, Any]) -> PolicyObject:
-        """Make an Analytics, or change what an existing one asks for."""
+        """Create an Analytics, or replace the spec of an existing one."""
         for before in self.analytics():
             if (before.ref.namespace, before.ref.name) == (namespace, name):
                 return self._put(replace(before, generation=before.generation + 1, spec=copy.deepcopy(spec)))
         return self._add("Analytics", namespace, name, spec, {})
 
     def want(self, name: str, adoption: str) -> PolicyObject:
-        """Change what is to become of advice, as a person does."""
+        """Set the adoption of a Recommendation, as a user does."""
         (found,) = [one for one in self.recommendations() if one.ref.name == name]
         return self.set_adoption(found, adoption)
 
@@ -201,20 +201,20 @@ class SimAnalyses:
         }
 
     def definition_owner(self) -> tuple[Standing, str]:
-        """Return whose the definitions are."""
+        """Return who installed the definitions."""
         self._check_available()
         return self.whose, ""
 
     def analytics(self) -> Sequence[PolicyObject]:
-        """List what was asked for."""
+        """Return all Analytics."""
         return self._of("Analytics")
 
     def recommendations(self) -> Sequence[PolicyObject]:
-        """List the advice that was given."""
+        """Return all Recommendations."""
         return self._of("Recommendation")
 
     def create(self, manifest: Mapping[str, Any]) -> PolicyObject:
-        """Make a Recommendation, and name it."""
+        """Create a Recommendation with a generated name."""
         self._check_available()
         meta = manifest["metadata"]
         name = meta["generateName"] + template.suffix(self._state.rng)
@@ -222,21 +222,21 @@ class SimAnalyses:
         return self._add("Recommendation", meta["namespace"], name, manifest["spec"], meta["labels"])
 
     def set_adoption(self, recommendation: PolicyObject, adoption: str) -> PolicyObject:
-        """Change what becomes of advice."""
+        """Set the adoption of a Recommendation."""
         current = self._current(recommendation)
         self.writes += 1
         spec = {**current.spec, "adoptionType": adoption}
         return self._put(replace(current, generation=current.generation + 1, spec=spec))
 
     def write_status(self, about: PolicyObject, status: Mapping[str, Any]) -> None:
-        """Replace a status, unless the object has changed since it was read or has gone."""
+        """Replace a status, unless the object has changed since it was read or was deleted."""
         current = self._current(about)
         self.writes += 1
         accepted = {key: value for key, value in status.items() if key not in self.unknown_fields}
         self._put(replace(current, status=copy.deepcopy(accepted)))
 
     def delete(self, recommendation: PolicyObject) -> None:
-        """Remove exactly this one."""
+        """Delete this object, by its UID."""
         self._check_available()
         self.writes += 1
         self._objects.pop(recommendation.ref.uid, None)

@@ -80,16 +80,16 @@ CYCLE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class OnlyLeader:
-    """Nobody else stands for election."""
+    """Is always the leader: a study has one replica."""
 
     def epoch(self) -> int | None:
-        """Return the one transition that there ever was."""
+        """Return the only epoch."""
         return 1
 
 
 @dataclass(frozen=True, slots=True)
 class NoJournal:
-    """Keeps nothing: a study looks at the world, not at the records."""
+    """Drops all records: a study reads the simulated cluster only."""
 
     def append(self, *records: Record, is_whole: bool = False) -> None:
         """Forget these."""
@@ -123,7 +123,7 @@ def rotation_loop(world: World) -> RotationLoop:
 
 
 def rotation_memory(world: World, workload: WorkloadRef) -> RotationMemory:
-    """Read what rotation remembers of a workload, where a new leader would find it."""
+    """Return the memory of rotation in a workload's ledger."""
     ledger = Ledger.from_data(world.store.read(workload).data)
     return RotationMemory.from_data(ledger.memory.get(BALANCER, {}))
 
@@ -135,7 +135,7 @@ CLOSED_LOOP_MAX_SECONDS = 4 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class PlanStrategy:
-    """What the algorithm wants at one moment, whatever may hold it: the hottest first, then the coldest."""
+    """The plan at one moment, held actions included: the hottest pods first, then the coldest."""
 
     pods: Sequence[str]
     hot: Sequence[str]
@@ -161,7 +161,7 @@ def plan_now(scene: Unbalanced, settings: Mapping[str, Any]) -> PlanStrategy | N
 
 
 Strategy = Callable[[Unbalanced, PlanStrategy, Mapping[str, Any]], int]
-"""Rotates, and says how many pods went."""
+"""Rotates, and returns how many pods were evicted or deleted."""
 
 
 def _delete(scene: Unbalanced, names: Sequence[str]) -> int:

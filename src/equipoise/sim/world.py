@@ -104,12 +104,12 @@ class World:
     def every(
         self, seconds: float, happening: Happening, *, first_after_seconds: float | None = None
     ) -> None:
-        """Do something again and again, such as one cycle of a production loop."""
+        """Call something at this interval, such as one cycle of a production loop."""
         wait = seconds if first_after_seconds is None else first_after_seconds
         self._timeline.every(seconds, happening, first_at=self.now + wait)
 
     def at(self, when: float, happening: Happening) -> None:
-        """Do something at a time."""
+        """Call something at this time."""
         self._timeline.at(when, happening)
 
     def add_node(
@@ -146,7 +146,7 @@ class World:
         max_unavailable: Portion = "25%",
         annotations: tuple[tuple[str, str], ...] = (),
     ) -> WorkloadState:
-        """Add a Deployment, or a StatefulSet, whose pods are counted; they come as time passes."""
+        """Add a Deployment, or a StatefulSet, whose pods are created as time advances."""
         template = template or Template()
         labels = labels or (("app", name),)
         workload = WorkloadState(
@@ -210,7 +210,7 @@ class World:
         return pdb
 
     def pause_autoscaler(self, workload: WorkloadState, why: str) -> None:
-        """Stop whatever scales a workload, as an annotation for KEDA does; the replicas stay."""
+        """Pause the autoscaling of a workload, as an annotation for KEDA does; the replicas stay."""
         self.state.log("AutoscalerPaused", workload.ref, why)
         self.state.autoscaler_pauses[workload.ref] = why
         self.state.next_version()
@@ -222,14 +222,14 @@ class World:
         self.state.next_version()
 
     def scale(self, workload: WorkloadState, replicas: int) -> None:
-        """Want another number of replicas, as a person with kubectl does."""
+        """Set the number of replicas, as `kubectl scale` does."""
         self.state.log("ScaledByHand", workload.ref, replicas)
         workload.replicas = replicas
         workload.generation += 1
         self.state.workload_changed(workload)
 
     def roll_out(self, workload: WorkloadState, template: Template) -> None:
-        """Bring a new revision of the template."""
+        """Set a new template, which starts a rollout."""
         workload.template = template
         workload.generation += 1
         workload.revisions += 1
@@ -242,7 +242,7 @@ class World:
         workload.owner_uids.setdefault(workload.revision, names.uid(workload.rng))
 
     def remove_node(self, node: NodeState) -> None:
-        """Take an empty node out of the cluster, as an autoscaler does after it has drained it."""
+        """Remove an empty node, as a cluster autoscaler does after it has drained the node."""
         if node.pods:
             raise ValueError(f"node {node.name} still has {len(node.pods)} pods")
         del self.state.nodes[node.name]
