@@ -54,13 +54,13 @@ def main() -> None:
     )
     with TemporaryDirectory() as folder:
         place = Path(folder)
-        with opened(SEED, STARTED_AT, place / "journal.db", place / "redis") as theatre:
-            theatre.play()
-            for scene in theatre.scenes:
+        with opened(SEED, STARTED_AT, place / "journal.db", place / "redis") as opened_demo:
+            opened_demo.play()
+            for scene in opened_demo.scenes:
                 if scene.name in SHOWN:
-                    show(console, scene, theatre.stage)
+                    show(console, scene, opened_demo.stage)
             console.print()
-            console.print(summary(theatre.stage, theatre.scenes))
+            console.print(summary(opened_demo.stage, opened_demo.scenes))
     svg = console.export_svg(title="equipoise demo --once", theme=THEME)
     svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code", "monospace")

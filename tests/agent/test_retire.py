@@ -18,7 +18,7 @@ PODS = "/api/v1/namespaces/equipoise-system/pods"
 SILENCE_SECONDS_MAX = 40.0
 """For a time-out of a second and a start on a busy machine; left to themselves, requests take a minute."""
 PATIENT = (
-    "from equipoise.cli import agent as retire; retire.LAST_LOOK_SECONDS = 60.0; "
+    "from equipoise.cli import agent as retire; retire.REQUEST_SECONDS_MIN = 60.0; "
     "from equipoise.cli.main import main; main()"
 )
 """The command, whose requests wait for a machine that stands still; how many there are is up to the time."""

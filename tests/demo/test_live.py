@@ -151,15 +151,15 @@ def test_what_is_not_installed_is_said_in_one_line_and_the_rest_goes_on(
     shown = " ".join(capsys.readouterr().out.split())
     assert "(pip install 'equipoise[embedded]')" in shown
     assert "(pip install 'equipoise[dashboard]')" in shown
-    with opened(7, 1_800_000_000.0, tmp_path / "journal.db", tmp_path / "redis") as theatre:
-        theatre.tick()
-        assert [scene.name for scene in theatre.scenes] == [
+    with opened(7, 1_800_000_000.0, tmp_path / "journal.db", tmp_path / "redis") as opened_demo:
+        opened_demo.tick()
+        assert [scene.name for scene in opened_demo.scenes] == [
             "rotation",
             "recommendation",
             "proportional",
             "qos",
         ]
-        assert "pip install 'equipoise[embedded]'" in theatre.left_out
+        assert "pip install 'equipoise[embedded]'" in opened_demo.unavailable
 
 
 class Broken:
@@ -190,7 +190,7 @@ class Broken:
         return []
 
 
-def _theatre(scene: Broken, folder: Path) -> Demo:
+def _demo(scene: Broken, folder: Path) -> Demo:
     world = World(1)
     journal = SqliteJournal(folder / "j.db", age_max_seconds=1e9, bytes_max=1 << 20, clock=world.clock)
     return Demo(DemoContext(world, Notes(journal), RecordIds(1), redis=str, on_close=id), [scene])
@@ -199,10 +199,10 @@ def _theatre(scene: Broken, folder: Path) -> Demo:
 def test_a_scene_that_does_not_come_to_its_end_fails_the_demo(tmp_path: Path) -> None:
     """In words, whether something must never be or an end was not reached; the next day begins again."""
     with pytest.raises(WorldFailed, match=r"^rotation: two pods are away$"):
-        _theatre(Broken(never="two pods are away"), tmp_path).play()
+        _demo(Broken(never="two pods are away"), tmp_path).play()
     scene = Broken(end="nobody was rotated")
-    theatre = _theatre(scene, tmp_path)
+    opened_demo = _demo(scene, tmp_path)
     with pytest.raises(WorldFailed, match=r"^rotation: nobody was rotated$"):
-        theatre.play()
-    theatre.tick()
+        opened_demo.play()
+    opened_demo.tick()
     assert scene.began == 2

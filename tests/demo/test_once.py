@@ -109,11 +109,11 @@ def test_the_journal_has_every_balancer_and_decides_the_same_again(played: Playe
 
 def test_the_same_seed_is_the_same_day_whenever_it_begins(played: Played, tmp_path: Path) -> None:
     """To the letter, also at another hour of another day; on any screen; in as many ticks as a day has."""
-    with opened(7, 1_800_000_000.0, tmp_path / "journal.db", tmp_path / "redis") as theatre:
-        theatre.play()
-        shown = {width: _shown(theatre, width) for width in (40, 80, 100, 120)}
-        assert theatre.ticks == DAY_SECONDS / TICK_SECONDS == 480
-        cycles = sum(counts.decisions for counts in theatre.stage.notes.counts.values())
+    with opened(7, 1_800_000_000.0, tmp_path / "journal.db", tmp_path / "redis") as opened_demo:
+        opened_demo.play()
+        shown = {width: _shown(opened_demo, width) for width in (40, 80, 100, 120)}
+        assert opened_demo.ticks == DAY_SECONDS / TICK_SECONDS == 480
+        cycles = sum(counts.decisions for counts in opened_demo.stage.notes.counts.values())
     assert cycles < 2000
     told = played.printed.partition("\nThe journal is in ")[0].strip()
     assert shown[100].strip() == told
@@ -121,7 +121,7 @@ def test_the_same_seed_is_the_same_day_whenever_it_begins(played: Played, tmp_pa
         assert max(map(len, text.splitlines())) <= width
 
 
-def _shown(theatre: Demo, width: int) -> str:
+def _shown(opened_demo: Demo, width: int) -> str:
     screen = StringIO()
-    show_all(Console(file=screen, width=width), theatre)
+    show_all(Console(file=screen, width=width), opened_demo)
     return screen.getvalue()

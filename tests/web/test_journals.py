@@ -17,7 +17,7 @@ LATER = 4e9
 def is_news(source: Journals, after_seconds: float = 3600.0) -> bool:
     """Look long after the last write, when its time tells everything."""
     newest = max((part.stat().st_mtime for part in source.paths[0].parent.iterdir()), default=0.0)
-    return source.has_news(lambda: newest + after_seconds)
+    return source.has_changed(lambda: newest + after_seconds)
 
 
 def settled(source: Journals) -> None:
@@ -61,14 +61,14 @@ def test_a_journal_that_is_not_there_yet_is_one_line(tmp_path: Path) -> None:
     """And its records, once it is."""
     path = tmp_path / "journal.db"
     source = Journals((path,))
-    (line,) = source.newest().troubles
+    (line,) = source.newest().errors
     assert "No such file" in line
     assert "\n" not in line
     with journal(path) as kept:
         assert source.newest() == reading.JournalReading()
         kept.append(hot())
         assert [record.decision.subject for record in source.newest().records] == ["shop/web"]
-        assert source.newest().troubles == ()
+        assert source.newest().errors == ()
 
 
 def test_a_damaged_journal_is_one_line_and_the_others_are_read(tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_a_damaged_journal_is_one_line_and_the_others_are_read(tmp_path: Path) -
     source = Journals(tuple(tmp_path / name for name in names))
     for found in (source.newest(), source.of_balancer("rotation"), source.listed(Filter())):
         assert len(found.records) == 1
-        assert len(found.troubles) == 6
-        assert all("\n" not in line for line in found.troubles)
+        assert len(found.errors) == 6
+        assert all("\n" not in line for line in found.errors)
 
 
 def test_two_journals_are_read_as_one(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from equipoise.dashboard.data import Filter, Journals
 source = Journals((Path(sys.argv[1]),))
 for line in sys.stdin:
     found = source.listed(Filter())
-    print(len(found.records), *found.troubles, flush=True)
+    print(len(found.records), *found.errors, flush=True)
 """
 MOUNT = "mount --bind -o ro {0} {0} && ! touch {0}/probe 2>/dev/null && exec {1} -c '{2}' {0}/journal.db"
 

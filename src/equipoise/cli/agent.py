@@ -1,6 +1,7 @@
-"""`equipoise agent`.
+"""`equipoise agent` runs the agent of a node; `equipoise retire` removes the agents of all nodes.
 
-`equipoise retire`: the node agents go, and give everything back before anybody takes their rights.
+An agent needs its permissions to restore what it throttled. So before an uninstallation deletes them,
+`retire` removes the DaemonSet and waits for the agents to end.
 """
 
 import re
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from equipoise.runtime.agent.run import AgentSettings
 
 
-GIVEN_BACK = frozenset({"Done", "Gone"})
+RESTORED = frozenset({"Done", "Gone"})
 NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 PORT = re.compile(r"[0-9]{1,5}")
 
 
 class Crane(StrEnum):
-    """Whether kinds that Crane installed are served."""
+    """Whether policies of CRDs that Crane installed are served."""
 
     AUTO = "auto"
     ON = "on"
@@ -44,7 +45,7 @@ class UsageOf(StrEnum):
 
 
 class LogLevel(StrEnum):
-    """How much is said."""
+    """The minimum level of log lines."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -53,7 +54,7 @@ class LogLevel(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """How it is said."""
+    """The format of log lines."""
 
     AUTO = "auto"
     JSON = "json"
@@ -62,7 +63,7 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
-    """What an agent is told."""
+    """The options of `equipoise agent`."""
 
     node: Annotated[str, typer.Option(metavar="NAME", envvar="NODE_NAME", help="The node that it runs on.")]
     interval: Annotated[str, typer.Option(metavar="SPAN", help="How long between two looks, from 1s.")] = (
@@ -115,7 +116,7 @@ class AgentOptions:
     kubernetes: options.KubernetesOptions
 
     def settings(self) -> "AgentSettings":
-        """Check them, and return them as the agent takes them."""
+        """Return the validated options as the agent's settings."""
         from equipoise.runtime.agent.run import AgentSettings
         from equipoise.runtime.settings import Logs
 
@@ -153,14 +154,14 @@ def agent(*, agent: AgentOptions) -> None:
     for outcome in outcomes:
         detail = f": {outcome.detail}" if outcome.detail else ""
         print(f"{outcome.action.pod or agent.node}: {outcome.result}{detail}")
-    left = sum(outcome.result not in GIVEN_BACK for outcome in outcomes)
-    print(f"{len(outcomes) - left} given back on {agent.node}.")
-    if left:
-        raise WorldFailed(f"node {agent.node}: {left} could not be given back; --cleanup tries again")
+    not_restored = sum(outcome.result not in RESTORED for outcome in outcomes)
+    print(f"{len(outcomes) - not_restored} given back on {agent.node}.")
+    if not_restored:
+        raise WorldFailed(f"node {agent.node}: {not_restored} could not be given back; --cleanup tries again")
 
 
 def _node(name: str) -> str:
-    """Take a name only: it ends up in a selector, where an empty one would mean pods without a node."""
+    """Return a valid node name; in a field selector, an empty one would select pods without a node."""
     if not NODE_NAME.fullmatch(name):
         raise BadInput(f"--node: expected the name of a node, got {name!r}")
     return name
@@ -175,7 +176,7 @@ def _file(path: str, flag: str) -> str:
 
 
 def _is_used_folder(path: str) -> bool:
-    """Return whether a folder with something in it is there; an empty one is in the way of the file only."""
+    """Return whether the path is a folder that is not empty; an empty one is replaced by the file."""
     import os
 
     try:
@@ -187,19 +188,19 @@ def _is_used_folder(path: str) -> bool:
         return os.path.isdir(path)  # noqa: PTH112 - never raises
 
 
-def _journal(said: str | None, state: str) -> str:
+def _journal(path: str | None, state: str) -> str:
     from pathlib import Path
 
-    if said is None:
+    if path is None:
         return str(Path(state).with_name("journal.db"))
-    if said and Path(_file(said, "--journal")).absolute() == Path(state).absolute():
+    if path and Path(_file(path, "--journal")).absolute() == Path(state).absolute():
         raise BadInput("--journal: expected another file than --state")
-    return said
+    return path
 
 
 def _interval(text: str) -> float:
     seconds = options.parse_span("--interval", text)
-    if not 1 <= seconds <= 3600:  # noqa: PLR2004 - as it is said
+    if not 1 <= seconds <= 3600:  # noqa: PLR2004 - as in the message
         raise BadInput(f"--interval: expected from 1s to 1h, got {text!r}")
     return seconds
 
@@ -212,10 +213,10 @@ def _address(text: str) -> str:
 
 
 POLL_SECONDS = 0.5
-LAST_LOOK_SECONDS = 2.0
-"""A request has so long, even when the time is over."""
-TOLD_MAX = 5
-"""So many agents are named in an error."""
+REQUEST_SECONDS_MIN = 2.0
+"""The minimum time-out of a request, even after the deadline."""
+NAMED_MAX = 5
+"""The maximum number of agents named in an error."""
 
 
 @options.expanded
@@ -244,37 +245,39 @@ def retire(
     until = time.monotonic() + options.parse_span("--timeout", timeout)
     client = kubernetes.connect()
     with _until(until, client) as session:
-        was_there = remove_daemon_set(session, namespace, name)
-    print(f"DaemonSet {namespace}/{name} {'is removed' if was_there else 'is not there'}.", flush=True)
+        was_removed = remove_daemon_set(session, namespace, name)
+    print(f"DaemonSet {namespace}/{name} {'is removed' if was_removed else 'is not there'}.", flush=True)
     while True:
         with _until(until, client) as session:
-            left = pods_of_daemon_set(session, namespace, name)
-        if not left:
+            remaining = pods_of_daemon_set(session, namespace, name)
+        if not remaining:
             break
         if time.monotonic() >= until:
-            raise WorldFailed(_still_there(left, namespace, timeout))
+            raise WorldFailed(_remaining(remaining, namespace, timeout))
         time.sleep(POLL_SECONDS)
     print("No agent is left: what they throttled is given back.")
 
 
 @contextmanager
 def _until(until: float, client: "Client") -> "Iterator[Client]":
-    """Return a session whose requests end when the time does, however silent the server is."""
-    left, usual = max(until - time.monotonic(), LAST_LOOK_SECONDS), client.limits
+    """Yield a session whose requests end by the deadline, even if the server does not answer."""
+    remaining_seconds, usual = max(until - time.monotonic(), REQUEST_SECONDS_MIN), client.limits
     limits = replace(
         usual,
-        connect_seconds=min(usual.connect_seconds, left),
-        read_seconds=min(usual.read_seconds, left),
-        answer_seconds=min(usual.answer_seconds, left),
+        connect_seconds=min(usual.connect_seconds, remaining_seconds),
+        read_seconds=min(usual.read_seconds, remaining_seconds),
+        answer_seconds=min(usual.answer_seconds, remaining_seconds),
     )
-    backoff = replace(client.backoff, total_max_seconds=min(client.backoff.total_max_seconds, left))
+    backoff = replace(
+        client.backoff, total_max_seconds=min(client.backoff.total_max_seconds, remaining_seconds)
+    )
     with closing(client.with_own_connections(backoff=backoff, limits=limits)) as session:
         yield session
 
 
-def _still_there(left: "list[DaemonPod]", namespace: str, timeout: str) -> str:
-    named = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in left[:TOLD_MAX])
-    more = f" and {len(left) - TOLD_MAX} more" if len(left) > TOLD_MAX else ""
+def _remaining(remaining: "list[DaemonPod]", namespace: str, timeout: str) -> str:
+    named = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in remaining[:NAMED_MAX])
+    more = f" and {len(remaining) - NAMED_MAX} more" if len(remaining) > NAMED_MAX else ""
     return (
         f"namespace {namespace}: after {timeout} some agents are still there, so that their nodes may be "
         f"throttled or tainted: {named}{more}"

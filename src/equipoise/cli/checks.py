@@ -1,4 +1,4 @@
-"""What the doctor looks at: each check is one line, and says the remedy when something is missing."""
+"""The checks of `equipoise doctor`: each is one line, with the remedy if something is missing."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,12 +25,12 @@ REMEDIES = {
     "metrics-server": 'Grant it: apiGroups: ["metrics.k8s.io"], resources: ["pods"], verbs: ["list"].',
     "prometheus": "Give --prometheus-url, or the rights to list services and to get services/proxy.",
 }
-"""What to do when a part can't be asked at all."""
+"""The remedy when a check fails with an error."""
 PART_REMEDY = (
     "Start the store that it misses (Thanos lists its stores, and what is wrong with each); "
     "until then no advice is given and nothing is rotated."
 )
-"""What to do where a server can't give all that it should have."""
+"""The remedy when Prometheus answers with partial data."""
 SKEW_OK_SECONDS = 5.0
 SKEW_MAX_SECONDS = 60.0
 WINDOW_SECONDS = 300.0
@@ -44,10 +44,10 @@ READS = [
     ("list", "autoscaling", "horizontalpodautoscalers", ""),
     ("list", "policy", "poddisruptionbudgets", ""),
 ]
-"""What `plan` needs: verb, group, resource, subresource."""
+"""The permissions of `plan`: verb, group, resource, subresource."""
 EVICT = ("create", "", "pods", "eviction")
 LEDGERS = [(verb, "equipoise.dev", "ledgers", "") for verb in ("get", "list", "create", "update")]
-"""What `apply` needs to remember what it does."""
+"""The permissions of `apply` to write its ledgers."""
 NOT_FOUND = 404
 NOBODY_YET = "Ask again when one has been ready for two minutes."
 GROUPS_OF_OURS = {
@@ -56,7 +56,7 @@ GROUPS_OF_OURS = {
     "scalingpolicy.kope.io": "ScalingPolicy",
     "ensurance.crane.io": "NodeQOSEnsurancePolicy",
 }
-"""The kinds that the operator reads; the last three are spelled by others, and may be theirs."""
+"""A kind of each API group that the operator reads; the last three groups may belong to other projects."""
 OTHER_CONTROLLERS = {
     "keda.sh": "KEDA",
     "karpenter.sh": "Karpenter",
@@ -101,11 +101,11 @@ class CheckReport(msgspec.Struct, frozen=True):
 
 
 def examine(request: ClusterRequest, redis: str | None = None) -> list[Check]:
-    """Run every check. A cluster that can't be reached ends it; all else is a line."""
+    """Return the results of all checks; raises only if the cluster cannot be reached."""
     if redis is not None:
         from equipoise.adapters.redis.connect import address_of
 
-        address_of(redis)  # refuses what makes no sense before anything is asked
+        address_of(redis)  # rejects an invalid URL before any request
     client, namespace = request.client(), request.namespace
     version = client.server_version()
     checks = [Check("cluster", "ok", f"Kubernetes {version} at {client.address}.")]
@@ -128,10 +128,10 @@ def examine(request: ClusterRequest, redis: str | None = None) -> list[Check]:
 
 
 def _with_source(checks: list[Check]) -> list[Check]:
-    """One source of usage is enough; none is a failure."""
+    """Add a failure if no source of usage works; if one does, failures of the others become warnings."""
     sources = [check for check in checks if check.name in {"metrics-server", "prometheus"}]
     if any(check.remedy == NOBODY_YET for check in sources):
-        return checks  # nobody could be asked for, which says nothing about the source
+        return checks  # no pod could be measured, which proves nothing about the source
     if any(check.status == "ok" for check in sources):
         return [_forgiven(check) if check in sources else check for check in checks]
     remedy = "Install Prometheus or metrics-server, or give --prometheus-url."
@@ -142,18 +142,18 @@ def _with_source(checks: list[Check]) -> list[Check]:
 
 
 def _forgiven(check: Check) -> Check:
-    """Make a word of a failure: one source that works is enough."""
+    """Return a failed check as a warning: one working source is enough."""
     return msgspec.structs.replace(check, status="warn") if check.status == "fail" else check
 
 
-def _clock(name: str, ahead_seconds: float | None, whose: str) -> Check:
+def _clock(name: str, ahead_seconds: float | None, owner: str) -> Check:
     if ahead_seconds is None:
-        return Check(name, "warn", f"The clock of {whose} could not be read.")
+        return Check(name, "warn", f"The clock of {owner} could not be read.")
     sentence = (
-        f"The clock of {whose} is {abs(ahead_seconds):.0f} s {'ahead' if ahead_seconds > 0 else 'behind'}."
+        f"The clock of {owner} is {abs(ahead_seconds):.0f} s {'ahead' if ahead_seconds > 0 else 'behind'}."
     )
     if abs(ahead_seconds) <= SKEW_OK_SECONDS:
-        return Check(name, "ok", f"The clock of {whose} agrees with ours to {SKEW_OK_SECONDS:.0f} s.")
+        return Check(name, "ok", f"The clock of {owner} agrees with ours to {SKEW_OK_SECONDS:.0f} s.")
     status: Status = "warn" if abs(ahead_seconds) <= SKEW_MAX_SECONDS else "fail"
     return Check(name, status, sentence, "Run NTP on both; ages and freshness are judged by our clock.")
 
@@ -201,7 +201,7 @@ def _kinds(client: Client) -> Iterator[Check]:
 
 
 def _ledger(client: Client, namespace: str | None) -> Iterator[Check]:
-    """Whether `apply` can remember what it does: without, it holds everything."""
+    """Yield whether `apply` can write its ledgers; without them, it holds everything."""
     try:
         served = client.get_as(_Served, "/apis/equipoise.dev/v1alpha1").resources
         is_served = any(each.name == "ledgers" for each in served or ())
@@ -290,29 +290,29 @@ def _prometheus(options: PrometheusOptions, client: Client, namespace: str | Non
 
 
 def _redis(url: str | None) -> Iterator[Check]:
-    """Whether the server of the pools keeps what it is given; it is asked only where it was named."""
+    """Yield whether the pools' Redis may evict keys; nothing without a URL."""
     if url is None:
         return
     from equipoise.adapters.redis.connect import address_of, connect, eviction_of
 
     address = address_of(url)
     with connect(url, "{doctor}") as client:  # on a Redis Cluster a prefix needs a hash tag
-        said = eviction_of(client, address)
-    if said:
+        eviction = eviction_of(client, address)
+    if eviction:
         remedy = "Until then, `pools serve` and the operator need --accept-eviction and pools.acceptEviction."
-        yield Check("redis", "warn", f"{said}.", remedy)
+        yield Check("redis", "warn", f"{eviction}.", remedy)
     else:
         yield Check("redis", "ok", f"Redis at {address} keeps all keys until they expire.")
 
 
 def _freshness(name: str, metrics: Metrics, client: Client, namespace: str | None, before: str = "") -> Check:
-    """How many running pods have a fresh sample: the share that a decision will see.
+    """Return the share of running pods with a fresh sample.
 
-    `before` is what to do before the remedy for missing samples.
+    `before` is put before the remedy for missing samples.
     """
-    there = [pod for pod in KubernetesCluster(client).pods(namespace) if _is_running(pod)]
-    pods = [pod for pod in there if _is_measurable(pod)]
-    young = len(there) - len(pods)
+    running = [pod for pod in KubernetesCluster(client).pods(namespace) if _is_running(pod)]
+    pods = [pod for pod in running if _is_measurable(pod)]
+    young = len(running) - len(pods)
     if not pods:
         few = "1 pod runs" if young == 1 else f"{young} pods run"
         sentence = f"{few}, for less than two minutes: too young to be measured." if young else ""
@@ -324,11 +324,11 @@ def _freshness(name: str, metrics: Metrics, client: Client, namespace: str | Non
     usage = metrics.cpu_usage(by_namespace, now, WINDOW_SECONDS)
     if usage.partial:
         return Check(name, "fail", f"It answers in part: {usage.partial[0].rstrip('.')}.", PART_REMEDY)
-    wanted = {(pod.namespace, pod.name) for pod in pods}
+    expected = {(pod.namespace, pod.name) for pod in pods}
     rows = zip(usage.namespaces, usage.pods, usage.sampled_at.tolist(), strict=True)
-    known = {(place, pod): at for place, pod, at in rows if (place, pod) in wanted}
-    fresh = sum(at >= now - SAMPLE_AGE_MAX_SECONDS for at in known.values())
-    oldest, are = max((now - at for at in known.values()), default=0.0), "is" if young == 1 else "are"
+    sampled = {(place, pod): at for place, pod, at in rows if (place, pod) in expected}
+    fresh = sum(at >= now - SAMPLE_AGE_MAX_SECONDS for at in sampled.values())
+    oldest, are = max((now - at for at in sampled.values()), default=0.0), "is" if young == 1 else "are"
     sentence = (
         f"{fresh} of {len(pods)} running pods have a fresh CPU sample (the oldest is {oldest:.0f} s old)"
         f"{f'; {young} more {are} too young' if young else ''}."
@@ -345,7 +345,7 @@ def _freshness(name: str, metrics: Metrics, client: Client, namespace: str | Non
 
 
 def _partial(usage: CpuUsage, created: Mapping[tuple[str, str], float], now: float) -> int:
-    """Count the pods that are older than the window, and were measured for a part of it."""
+    """Return the number of pods that are older than the window but were measured for only a part of it."""
     if usage.is_covered is None:
         return 0
     rows = zip(usage.namespaces, usage.pods, usage.is_covered.tolist(), strict=True)
@@ -360,5 +360,5 @@ def _is_running(pod: Pod) -> bool:
 
 
 def _is_measurable(pod: Pod) -> bool:
-    """Pods of the last minutes have no rate yet, and that is nobody's fault."""
+    """Return whether a pod is old enough for a rate of its CPU usage."""
     return time.time() - pod.created_at > SAMPLE_AGE_MAX_SECONDS

@@ -1,12 +1,7 @@
-"""`equipoise crds`: the definitions of our custom resources.
+"""The commands about a cluster: `crds`, `doctor`, `pause`, `resume`, `schema` and `validate`.
 
-`equipoise doctor`: whether everything is here that the balancers need.
-
-`equipoise pause` and `equipoise resume`: stop means stop.
-
-`equipoise schema`: the JSON Schema of every document that we read or write.
-
-`equipoise validate`: manifests before they reach a cluster.
+`crds` and `validate` need no balancer, and `schema` no cluster; `doctor` checks what the balancers need, and
+`pause` stops all of them.
 """
 
 import getpass
@@ -59,7 +54,7 @@ def print_(
 
 
 def as_yaml(definitions: list[dict[str, Any]]) -> str:
-    """Write the definitions as one text of YAML documents."""
+    """Return the definitions as YAML documents in one text."""
     from equipoise.core.documents import dump
 
     return "---\n".join(dump(one, allow_unicode=False) for one in definitions)
@@ -165,7 +160,7 @@ def _print_checks(checks: "list[Check]") -> None:
     Console().print(table)
 
 
-# Not the shared option: a namespace from the environment must not make a stop smaller than it was meant.
+# Not the shared option: a namespace from the environment must not narrow the pause.
 Where = Annotated[
     str | None,
     typer.Option(
@@ -216,7 +211,7 @@ def resume(
 
 
 def _still_paused(client: "Client", operator_namespace: str) -> str:
-    """Warn of the larger pause, as far as we may see it."""
+    """Warn of a wider pause that remains, if it can be read."""
     from equipoise.adapters.kubernetes import pauses
     from equipoise.core.errors import WorldFailed
 
@@ -234,7 +229,7 @@ def _in(namespace: str | None) -> str:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a container's user may have no name
+    except (OSError, KeyError):  # a user in a container may have no name
         return "somebody"
 
 

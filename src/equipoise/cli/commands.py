@@ -25,7 +25,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # boxes would cost a third of a second at every --help
+    rich_markup_mode=None,  # rich boxes would add a third of a second to every --help
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(rotation.app, name="rotation")

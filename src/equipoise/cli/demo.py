@@ -1,4 +1,4 @@
-"""`equipoise demo`: every balancer at work before your eyes, without a cluster."""
+"""`equipoise demo`: all balancers in a simulated cluster, once or continuously with the dashboard."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,7 +59,7 @@ def demo(
 
 
 def _kept(journal: str | None) -> Path | None:
-    """Return where the journal is kept; never among decisions about a real cluster."""
+    """Return the path of the journal, which is never that of a real cluster's decisions."""
     if journal is None:
         return None
     path = Path(journal)
@@ -76,7 +76,7 @@ def _kept(journal: str | None) -> Path | None:
 
 
 def _expect_free(port: int) -> None:
-    """Refuse a port that somebody has, before anything begins; 0 is any that nobody has."""
+    """Raise BadInput for a port in use, before anything starts; 0 means any free port."""
     import asyncio
     import os
 
@@ -88,12 +88,12 @@ def _expect_free(port: int) -> None:
     try:
         asyncio.run(bind())
     except OSError as error:
-        # asyncio's own text names the address once more.
+        # asyncio's own text repeats the address.
         raise WorldFailed(f"--port {port}: {os.strerror(error.errno or 0)}") from error
 
 
 def _end_on_signals(stopping: "threading.Event") -> None:
-    """Have signals ask for an end, however often they come: the Redis and the dashboard must not be left."""
+    """Set `stopping` on signals, also repeated ones: Redis and the dashboard must be stopped first."""
     import signal
 
     from equipoise.runtime.runner import SIGNALS
@@ -103,7 +103,7 @@ def _end_on_signals(stopping: "threading.Event") -> None:
 
 
 def _started_at() -> float:
-    """Begin at the last full hour: the dashboard shows times of today, and every hour has the same demo."""
+    """Return the last full hour: the dashboard shows times of today, and the demo is the same all hour."""
     import time
 
     return time.time() // HOUR_SECONDS * HOUR_SECONDS
@@ -115,10 +115,10 @@ def _once(seed: int, journal: Path, folder: Path, stopping: "threading.Event", *
     from equipoise.runtime.console import Console
 
     console = Console()
-    with opened(seed, _started_at(), journal, folder / REDIS) as theatre:
-        with _progress(stopping) as told:
-            theatre.play(told)
-        show_all(console, theatre)
+    with opened(seed, _started_at(), journal, folder / REDIS) as opened_demo:
+        with _progress(stopping) as on_step:
+            opened_demo.play(on_step)
+        show_all(console, opened_demo)
     if is_kept:
         console.print(
             f"\nThe journal is in {journal}: `equipoise journal list --file {journal}`,\n"
@@ -128,23 +128,23 @@ def _once(seed: int, journal: Path, folder: Path, stopping: "threading.Event", *
         )
 
 
-def show_all(console: "Console", theatre: "Demo") -> None:
-    """Print every scene of a day that was played, and all of them in one table."""
+def show_all(console: "Console", opened_demo: "Demo") -> None:
+    """Print every scene of a finished day, and a table of all."""
     from equipoise.demo.context import DAY_SECONDS, show, summary
 
-    stage = theatre.stage
+    stage = opened_demo.stage
     minutes = round(DAY_SECONDS / 60)
     console.print(
         f"One simulated cluster, {minutes} minutes, seed {stage.world.state.seed}. The loops are those of "
         "production, on simulated ports; the Redis is a real one. Times are minutes and seconds since the "
         "start.",
     )
-    for scene in theatre.scenes:
+    for scene in opened_demo.scenes:
         show(console, scene, stage)
     console.print()
-    console.print(summary(stage, theatre.scenes))
-    if theatre.left_out:
-        console.print(theatre.left_out, style="yellow")
+    console.print(summary(stage, opened_demo.scenes))
+    if opened_demo.unavailable:
+        console.print(opened_demo.unavailable, style="yellow")
 
 
 def _live(seed: int, journal: Path, folder: Path, pace: "Pace") -> None:
@@ -155,23 +155,23 @@ def _live(seed: int, journal: Path, folder: Path, pace: "Pace") -> None:
 
     console = Console()
     started_at = _started_at()
-    with opened(seed, started_at, journal, folder / REDIS) as theatre:
+    with opened(seed, started_at, journal, folder / REDIS) as opened_demo:
         console.print(f"One simulated cluster, seed {seed}; its time begins at {utc(started_at)}.")
-        if theatre.left_out:
-            console.print(theatre.left_out, style="yellow")
-        run(theatre, console, journal, pace)
+        if opened_demo.unavailable:
+            console.print(opened_demo.unavailable, style="yellow")
+        run(opened_demo, console, journal, pace)
 
 
 @contextmanager
 def _progress(stopping: "threading.Event") -> Iterator[Callable[[int, int], object]]:
-    """Show on standard error how far the day is, where somebody watches; end it when somebody says stop."""
+    """Show a progress bar of the day on a terminal; yields its function, which raises after a signal."""
     from equipoise.runtime.output import stepping
 
     with stepping("a day of the cluster") as show:
 
-        def told(done: int, total: int) -> None:
+        def on_step(done: int, total: int) -> None:
             if stopping.is_set():
                 raise typer.Abort
             show(done, total)
 
-        yield told
+        yield on_step

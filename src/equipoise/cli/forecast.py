@@ -92,20 +92,20 @@ def _print(document: dict[str, Any], form: ForecastFormat) -> None:
             for row in zip(document["timestamps"], document["values"], document["upper"], strict=True):
                 print(",".join(map(str, row)))
             found = [f"{name} {document[name]}" for name in FOUND if document.get(name) is not None]
-            if found:  # it has no column of its own
+            if found:  # it is not one of the columns
                 tell(f"held out: {', '.join(found)}")
         case ForecastFormat.TABLE:
             _print_table(document)
 
 
 COARSE_SECONDS = 86400 / 8
-"""With samples further apart, a day has no course that a model could learn."""
+"""The maximum step between samples from which a daily pattern can be learned."""
 FOUND = ("error", "baseline_error", "repeat_day_error", "repeat_week_error", "coverage")
-"""What a backtest says of the whole."""
+"""The fields of a backtest about the whole period."""
 
 
 def _print_json(document: dict[str, Any]) -> None:
-    """Print one document on few lines: thousands of numbers, each on its own, help nobody."""
+    """Print one document with arrays on single lines: they have thousands of numbers."""
     import json
 
     from equipoise.runtime.output import escaped
@@ -125,7 +125,7 @@ SHOWN = {
     "repeat_week_error": "error of repeating the last week",
     "coverage": "share below the band's upper end",
 }
-"""What people see of a document, and how it is called for them."""
+"""The fields that are printed as text, and their labels."""
 
 
 def _print_table(document: dict[str, Any]) -> None:
@@ -162,7 +162,7 @@ def _range_of(numbers: list[float], times: list[float]) -> str:
 def _moment(time: float) -> str:
     import numpy as np
 
-    # A forecast may reach beyond the years that Python's own calendar has.
+    # A forecast may reach beyond the years that datetime supports.
     return str(np.datetime64(int(time // 60), "m")).replace("T", " ")
 
 
@@ -177,7 +177,7 @@ def _shown(key: str, value: Any) -> str:
 
 
 def _sentence(document: dict[str, Any]) -> str:
-    """Return whether it can be trusted, with both numbers."""
+    """Return a sentence on whether the forecast can be trusted, with both numbers."""
     error, flat = document["backtest_error"], document["backtest_baseline_error"]
     if document["interval_seconds"] > COARSE_SECONDS:
         return "Not predictable: a sample every 3 hours or more often is needed to see the course of a day."

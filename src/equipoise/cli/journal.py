@@ -1,6 +1,6 @@
-"""`equipoise journal`: what was decided, why, and whether it would be decided again.
+"""`equipoise journal` lists, explains and replays decisions; `equipoise dashboard` shows them in a browser.
 
-The command `equipoise dashboard`.
+Other commands write their decisions to a journal here, too.
 """
 
 import os
@@ -51,7 +51,7 @@ RecordId = Annotated[str, typer.Argument(metavar="ID", help="The record's id, or
 
 
 def default_path() -> Path:
-    """Return where the journal is by default: the variable, then the user's state folder."""
+    """Return the default path of the journal: the variable's, else in the user's state folder."""
     if path := os.environ.get("EQUIPOISE_JOURNAL"):
         return Path(path)
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -190,13 +190,13 @@ def _named(reader: "JournalReader", name: str) -> "Record":
 
 
 class CommandJournal:
-    """Keeps the records of a command until they are written where the user wants them."""
+    """Holds the records of a command until they are written to the user's journal."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
 
     def append(self, *records: "Record", is_whole: bool = False) -> None:
-        """Keep these, all of them whole."""
+        """Add records, always whole."""
         del is_whole
         self.records += records
 
@@ -216,7 +216,7 @@ def journalled(path: str | None) -> "Iterator[CommandJournal]":
 
 
 def new_ids() -> "Callable[[float], str]":
-    """Return what names the records of this process."""
+    """Return the generator of this process's record ids."""
     import secrets
 
     from equipoise.adapters.journal.records import WRITER_BITS, RecordIds
@@ -230,7 +230,7 @@ class _WallClock:
 
 
 def write_records(path: str | None, records: "Sequence[Record]") -> None:
-    """Add whole records to the journal that a user named, if any; a failure is the command's."""
+    """Write whole records to the user's journal, if any; a failure fails the command."""
     if path is None:
         return
     from equipoise.adapters.journal import JsonLines, SqliteJournal

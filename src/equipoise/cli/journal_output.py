@@ -1,4 +1,4 @@
-"""Records for people and for scripts."""
+"""Prints records of the journal: as text, tables and documents."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ _INDENT = (0, 0, 0, 2)
 
 
 def moment(at: float) -> str:
-    """Write a time as people and programs read it."""
+    """Return a time in ISO 8601, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
@@ -38,9 +38,9 @@ def summary(record: Record) -> dict[str, Any]:
 
 
 def print_list(console: Console, records: Iterable[Record]) -> None:
-    """Print two lines a record: what and when, then why."""
+    """Print two lines per record: its time and reason, then the sentence."""
     count = 0
-    for count, record in enumerate(records, 1):  # noqa: B007 - the count is what is left of the loop
+    for count, record in enumerate(records, 1):  # noqa: B007 - the count is used after the loop
         line = Text(f"{record.id}  {moment(record.at)}  ")
         line.append(record.decision.reason.code.value, style=_style(record.decision))
         line.append(_again(record), style="dim")
@@ -68,7 +68,7 @@ def _style(decision: Decision) -> str:
 
 
 def explanation(record: Record, width: int) -> RenderableType:
-    """Lay out all that can be said about one record."""
+    """Print everything about one record."""
     parts: list[RenderableType] = [*_heading(record)]
     for title, part in (
         ("Seen", _seen(record, width)),
@@ -155,7 +155,7 @@ def _actions(decision: Decision) -> RenderableType | None:
 def _held(decision: Decision) -> RenderableType | None:
     said, rows = decision.reason.sentence, []
     for part in decision.held:
-        # Many are held for one reason: it is said once.
+        # Actions held for the same reason are grouped.
         rows.append(
             [*_action(part.action), part.reason.value, "" if part.sentence == said else part.sentence]
         )
@@ -176,7 +176,7 @@ def _action(action: object) -> list[str]:
 
 
 def print_replay(console: Console, answer: Replay) -> None:
-    """Print what differs, part by part, and how many are the same."""
+    """Print the differences part by part, and the number of equal records."""
     for part in answer.different:
         console.print(Text(f"{part.record.id} {part.record.decision.subject}: {part.sentence}"))
         if part.now is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 CALLED = "kubectl equipoise"
 NO_FILES, FILES = 4, 0
-"""What kubectl's completion takes as a directive: whether names of files may follow."""
+"""The completion directives of kubectl: whether file names may follow."""
 
 
 def main() -> None:
@@ -17,7 +17,7 @@ def main() -> None:
 
 
 def complete() -> None:
-    """Answer kubectl's question what may come next: one candidate a line, then the directive."""
+    """Print the completions for kubectl: one candidate per line, then the directive."""
     *before, begun = sys.argv[1:] or [""]
     from typer.main import get_command
 
@@ -31,7 +31,7 @@ def complete() -> None:
 
 
 def _reached(command: Any, words: Sequence[str]) -> Any:
-    """Follow the words as far as they name commands."""
+    """Return the innermost command that the words name."""
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)
     return command

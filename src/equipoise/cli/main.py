@@ -1,4 +1,4 @@
-"""The command line: `equipoise`. What a command needs is imported when Ctrl-C is harmless."""
+"""The entry point of `equipoise`: runs a command; every failure is one line and an exit status."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 INTERRUPTED = 130
-"""The exit status of whoever was stopped by Ctrl-C."""
+"""The exit status after Ctrl-C."""
 
 
 def main(called: str = "equipoise") -> None:
@@ -30,7 +30,7 @@ def main(called: str = "equipoise") -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except SystemExit as ended:
-        # The parser ends so, with 1 and without a word, when the reader has gone.
+        # The parser exits so, with 1 and without a message, on a broken pipe.
         if not isinstance(ended.__context__, BrokenPipeError):
             raise
         status = _explain(ended.__context__, called)
@@ -49,10 +49,10 @@ def main(called: str = "equipoise") -> None:
 
 @contextmanager
 def _ended_by_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C end the process without a word: nothing has begun, and an import can't be stopped tidily."""
+    """Let Ctrl-C end the process silently during imports, which cannot be interrupted cleanly."""
     before = signal.getsignal(signal.SIGINT)
     is_ours = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
-    if not is_ours:  # it is ignored, or somebody else answers it
+    if not is_ours:  # it is ignored, or handled elsewhere
         yield
         return
     signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
@@ -79,13 +79,13 @@ def _explain(error: BaseException, called: str, *, is_debug: bool = False) -> in
             if _is_help(error):
                 print(error.format_message())
                 return 0
-            # `Value error` is the parser's word for itself.
+            # `Value error` is pydantic's own prefix.
             _say(_without_secrets(error, error.format_message().replace(": Value error, ", ": ", 1)))
             return 2
         case typer.Abort() | KeyboardInterrupt():
             return INTERRUPTED
         case BrokenPipeError():
-            # The reader has gone (`| head`); what is left in the buffer must not fail at exit.
+            # The pipe is closed (`| head`); flushing the buffer at exit must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         case OSError():
@@ -98,7 +98,7 @@ def _explain(error: BaseException, called: str, *, is_debug: bool = False) -> in
 
 
 def _without_secrets(error: BaseException, text: str) -> str:
-    """Return a text without passwords of URLs; the parser repeats whatever was typed."""
+    """Return a text without passwords in URLs; the parser's errors repeat the arguments."""
     import typer
 
     from equipoise.adapters.urls import shown_in, without_users

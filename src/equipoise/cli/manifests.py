@@ -1,8 +1,7 @@
-"""Manifests in files: every document of a file, read as the API server reads it, and judged.
+"""Our custom resource definitions: installs them into a cluster, and validates manifests of their kinds.
 
-Puts our definitions into a cluster: only where none is, or where ours is.
-
-The custom resource kinds that Equipoise brings: one line for each.
+A definition may belong to another project. So it is applied only if none is installed, or ours is. Manifests
+are decoded as the API server decodes them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +75,7 @@ class _Definition(msgspec.Struct):
 
 
 def install(client: Client, kinds: Sequence[DefinedKind], *, is_dry_run: bool) -> Iterator[Installed]:
-    """Apply the definitions one by one; one that is not ours is left alone, and the others go on."""
+    """Yield the result of applying each definition; one of another owner is left unchanged."""
     for kind in kinds:
         before = _definition(client, kind.definition_name)
         if before is None or _is_ours(before):
@@ -134,7 +133,7 @@ def _has_changed(before: _Definition, after: _Definition) -> bool:
 
 
 def _established(client: Client, kind: DefinedKind, result: Changed) -> Installed:
-    """Wait until the server serves the kind, or says why it does not."""
+    """Wait until the server serves the kind, or reports why it does not."""
     name = kind.definition_name
     deadline = client.world.monotonic() + ESTABLISHED_SECONDS_MAX
     while True:
@@ -164,11 +163,11 @@ KINDS: tuple[DefinedKind, ...] = tuple(
         reverse=True,
     )
 )
-"""In the order in which they are printed and applied."""
+"""All kinds, in the order in which they are printed and applied."""
 
 
 def chosen_kinds(names: Sequence[str]) -> list[DefinedKind]:
-    """Find kinds by the names that people use for them; no name means all."""
+    """Return the kinds of these names, plurals or short names; all without a name."""
     found = []
     for name in names:
         matching = [kind for kind in KINDS if kind.is_called(name)]
@@ -240,7 +239,7 @@ def judge(paths: Sequence[str]) -> ValidationReport:
 
 
 def _documents(path: str) -> Iterator[tuple[int, Any]]:
-    """Yield the documents by their number; one that can't be read ends the file."""
+    """Yield the documents with their number; one that cannot be decoded ends the file."""
     number = 0
     text = read_text(path)
     loader = StrictLoader(text)
@@ -272,7 +271,7 @@ def _documents(path: str) -> Iterator[tuple[int, Any]]:
 
 
 def _refused(text: str) -> TooMuch | None:
-    """Find the document that must not be read; those before it are judged first."""
+    """Return where a document must not be decoded; those before it are validated first."""
     try:
         with suppress(yaml.YAMLError):
             check_bounds(text)
@@ -282,7 +281,7 @@ def _refused(text: str) -> TooMuch | None:
 
 
 def _items(document: dict[str, Any], at: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Look into a `List`, which is what `kubectl get -o yaml` prints."""
+    """Yield the items of a `List`, which is what `kubectl get -o yaml` prints."""
     if document.get("apiVersion") == "v1" and document.get("kind") == "List":
         items = document.get("items")
         for number, item in enumerate(items if isinstance(items, list) else []):
@@ -293,7 +292,7 @@ def _items(document: dict[str, Any], at: str = "") -> Iterator[tuple[str, dict[s
 
 
 def _known(item: Mapping[str, Any]) -> DefinedKind | Problem | None:
-    """Find the kind, or say what is wrong with its name or group; None means that it is somebody else's."""
+    """Return the kind, or an error about its name or group; None for a kind that is not ours."""
     version, name = _word(item, "apiVersion"), _word(item, "kind")
     group = version.rpartition("/")[0]
     within = [kind for kind in KINDS if kind.group == group]

@@ -25,7 +25,7 @@ Set = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingFlags:
-    """Flags of the operator's settings; all others are given by `--set`.
+    """The flags of common settings of the operator; all others are set with `--set`.
 
     They have no variables: here the environment is a layer below them, with its own names.
     """
@@ -79,7 +79,7 @@ class SettingFlags:
     ] = None
 
     def given(self) -> "dict[tuple[str, Path], Any]":
-        """Return the flags that were given, with the setting that each stands for."""
+        """Return the values of the flags that were used, by flag and path of the setting."""
         flags: list[tuple[str, Path, Any]] = [
             ("--balancers", ("balancers",), self._balancers()),
             ("--namespace", ("namespaces",), self.namespace),
@@ -103,7 +103,7 @@ class SettingFlags:
         return {(flag, path): value for flag, path, value in flags if value}
 
     def _balancers(self) -> str:
-        """Return the names of several flags, several names in each, as one list."""
+        """Return the names of a repeated flag, each with one or more names, as one list."""
         from equipoise.runtime.settings import OPERATED
 
         names = ",".join(self.balancer or ())

@@ -1,8 +1,8 @@
 """Options that several commands share, each defined once.
 
 typer reads one parameter for each option, so a command that talks to Kubernetes and Prometheus has twenty
-and more, and would hand each of them on. Here they are fields of dataclasses: `expanded` shows typer the
-fields of each, and hands the command the dataclass.
+and more, and would pass each of them on. Here they are fields of dataclasses: `expanded` shows typer the
+fields of each, and passes the dataclass to the command.
 """
 
 import re
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """Have typer read the fields of a command's dataclasses as options, in the order of the signature."""
+    """Make typer read the fields of a command's dataclasses as options, in the order of the signature."""
     declared = signature(command).parameters
     flat = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
@@ -49,7 +49,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _leaves(name: str, kind: Any, default: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name, type and default of a parameter, or of every field where it is a dataclass."""
+    """Yield the name, type and default of a parameter, or of each field if it is a dataclass."""
     if not is_dataclass(kind):
         yield name, kind, Parameter.empty if default is MISSING else default
         return
@@ -69,14 +69,14 @@ OBJECT = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
 def expect_namespace(name: str | None) -> str | None:
-    """Refuse what is no namespace before anybody is asked: an empty one would mean all, or none."""
+    """Return a valid namespace; raises BadInput for an empty one, which would mean all or none."""
     if name is not None and not NAMESPACE.fullmatch(name):
         raise BadInput(f"namespace {name[:80]!r}: expected at most 63 small letters, digits and -")
     return name
 
 
 def expect_namespaces(names: list[str] | None) -> list[str]:
-    """Return the namespaces of an option that may be repeated, each of which may be several with commas."""
+    """Return the namespaces of a repeated option, each with one or more names separated by commas."""
     found = [name.strip() for text in names or () for name in text.split(",") if name.strip()]
     for name in found or names or ():
         expect_namespace(name)
@@ -84,7 +84,7 @@ def expect_namespaces(names: list[str] | None) -> list[str]:
 
 
 def expect_object(name: str) -> str:
-    """Refuse what is no object's name before anybody is asked."""
+    """Return a valid name of an object, or raise BadInput."""
     if not OBJECT.fullmatch(name):
         raise BadInput(f"name {name[:80]!r}: expected at most 253 small letters, digits, - and .")
     return name
@@ -145,7 +145,7 @@ class KubernetesOptions:
 
 @dataclass(frozen=True, slots=True)
 class OperatorOptions(KubernetesOptions):
-    """Which cluster a command acts in, and where somebody may have paused it."""
+    """Which cluster a command acts in, and the namespace of the global pause."""
 
     operator_namespace: OperatorNamespace = "equipoise-system"
 
@@ -172,7 +172,7 @@ PrometheusMatcher = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class PrometheusFlags:
-    """Which Prometheus a command asks, and how."""
+    """Which Prometheus a command queries, and how."""
 
     prometheus_url: Annotated[
         str | None,
@@ -217,7 +217,7 @@ class PrometheusFlags:
     ] = "30s"
 
     def connection(self) -> "PrometheusOptions":
-        """Return them as the runtime takes them."""
+        """Return the runtime's options of Prometheus."""
         from equipoise.runtime.metrics_source import PrometheusOptions
 
         return PrometheusOptions(
@@ -279,7 +279,7 @@ class RedisOptions:
     prefix: Prefix = "voice"
 
     def opened(self, *, is_dry: bool = False) -> "AbstractContextManager[RedisPools]":
-        """Open the pools for the time of a `with`."""
+        """Return a context manager of the opened pools."""
         from equipoise.runtime.redis import opened
 
         return opened(self.redis, self.prefix, is_dry=is_dry)
@@ -299,13 +299,13 @@ def parse_span(option: str, text: str, least: float = 0.0) -> float:
 
 
 def given(command: typer.Context, name: str) -> bool:
-    """Return whether an option was typed; a variable may be there for other commands."""
+    """Return whether an option is on the command line; a variable may be meant for other commands."""
     source = command.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
 REPLICAS_MAX = 2**31 - 1
-"""What the API server takes."""
+"""The form of names that the API server accepts."""
 
 
 class AdviceFormat(StrEnum):
@@ -320,7 +320,7 @@ class AdviceFormat(StrEnum):
 
 
 class AlgorithmName(StrEnum):
-    """How the future is found."""
+    """How future usage is forecast."""
 
     PROFILE = "profile"
     DSP = "dsp"
@@ -339,7 +339,7 @@ Algorithm = Annotated[
 
 
 class SourceName(StrEnum):
-    """How histories are asked for."""
+    """How histories are queried."""
 
     AUTO = "auto"
     REMOTE_READ = "remote-read"
@@ -349,7 +349,7 @@ class SourceName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOptions:
-    """What a file of usage does not say about its workload."""
+    """The facts about a workload that a file of usage does not contain."""
 
     request: Annotated[
         str | None,
@@ -387,7 +387,7 @@ class AdviceSettings:
     no_forecast: Annotated[bool, typer.Option("--no-forecast", help="Advise from the past only.")] = False
 
     def how(self, algorithm: AlgorithmName) -> "ForecastAlgorithm | None":
-        """Return how the future is found; None where it is not looked for."""
+        """Return the settings of the forecast; None without one."""
         from equipoise.stats.predict import Algorithm as ForecastAlgorithm
 
         return None if self.no_forecast else ForecastAlgorithm(algorithm)

@@ -1,4 +1,4 @@
-"""Pictures in files: how they look, where they may go. matplotlib is loaded when one is drawn."""
+"""Plots in files: their style and their formats; matplotlib is imported when one is drawn."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -39,7 +39,7 @@ STYLE: dict[Any, Any] = {
 
 
 def check_plot(path: str | None) -> None:
-    """Find out before anything is read."""
+    """Raise BadInput if matplotlib is missing or the file's format is unknown, before anything is read."""
     from importlib.util import find_spec
 
     if path is None:
@@ -70,7 +70,7 @@ def save(figure: Callable[[], Any], path: str, style: Mapping[str, Any] | None =
 
 
 def dates(times: Any) -> Any:
-    """Return seconds since 1970 as what a date axis takes: days."""
+    """Return seconds since 1970 as days, which a date axis takes."""
     return times / 86400
 
 

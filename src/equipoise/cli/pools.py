@@ -25,7 +25,7 @@ Pod = Annotated[str, typer.Argument(metavar="POD", help="The name of the pod.")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterOptions:
-    """What every command has that changes the pools."""
+    """The options of every command that changes the pools."""
 
     server: options.RedisOptions
     is_dry_run: options.DryRun = False
@@ -39,7 +39,7 @@ class WriterOptions:
         tier: str = "",
         refused: "Collection[PoolCode] | None" = None,
     ) -> None:
-        """Have the pools changed, and print the answer; `refused` are the answers that are an error."""
+        """Change the pools, and print the answer; `refused` are the answers that are errors."""
         from equipoise.cli.pools_output import REFUSED, tell
 
         with self.server.opened(is_dry=self.is_dry_run) as pools:

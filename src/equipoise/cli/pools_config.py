@@ -62,7 +62,7 @@ def _store(
     from equipoise.pools.change import tiers_to_empty
     from equipoise.pools.policy import policy_from
 
-    # Thoroughly: a tier that the config has forgotten may still have pods.
+    # Thorough: a tier that is no longer in the config may still have pods.
     seen = pools.snapshot(is_thorough=True)
     old, document = _wanted(seen, settings, file, prefix)
     policy = policy_from(document, file or "config set")
@@ -98,7 +98,7 @@ def _wanted(
     try:
         return read_policy(seen.config, source), document
     except BadInput:
-        return None, document  # what is there is no config, and --from replaces it
+        return None, document  # the stored config is invalid, and --from replaces it
 
 
 def _warn_if_unfilled(policy: "TierPolicy", seen: "PoolsSnapshot") -> None:

@@ -1,7 +1,4 @@
-"""The pools for people and for scripts.
-
-`equipoise pools watch`: the tiers, again whenever they change.
-"""
+"""Prints the pools as tables and documents, once or, for `equipoise pools watch`, at each change."""
 
 import sys
 import time
@@ -35,7 +32,7 @@ REFUSED = {
     PoolCode.OTHER_UID,
     PoolCode.CONFIG_CHANGED,
 }
-"""Answers that are an error, whatever was asked."""
+"""Answers that are errors for every operation."""
 
 
 class WriterReport(Struct, kw_only=True, rename="camel"):
@@ -99,7 +96,7 @@ def tell(
     is_dry: bool = False,
     refused: Collection[PoolCode] = REFUSED,
 ) -> None:
-    """Print the answer of one writer; a refusal is an error too."""
+    """Print the answer of one change; a rejection is also an error."""
     in_tier = answer.tier or tier
     sentence = sentence_of(answer, call=call, tier=tier)
     if answer.code is PoolCode.NO_TIER:
@@ -150,7 +147,7 @@ def status_table(tiers: Sequence[Mapping[str, Any]]) -> Any:
 def print_fsck(
     found: Sequence[Violation], notes: Sequence[str], mended: Sequence[PoolAnswer], form: Format
 ) -> None:
-    """Print what is broken, what was mended, and what is worth a look."""
+    """Print what is inconsistent, what was repaired, and the warnings."""
     if form is not Format.TABLE:
         broken = [BrokenInvariant(each.invariant, each.key, each.detail) for each in found]
         repairs = [Repair(each.pod, each.code, each.detail) for each in mended]
@@ -167,7 +164,7 @@ def print_fsck(
 
 
 def log_moves(outcomes: "Sequence[Outcome]", moved: int) -> None:
-    """Write the seed's log lines, to standard error."""
+    """Print the seed's log lines on standard error."""
     for outcome in outcomes:
         move = outcome.action
         if outcome.result == "Moved":
@@ -180,7 +177,7 @@ def log_moves(outcomes: "Sequence[Outcome]", moved: int) -> None:
 
 
 def watch_pools(server: RedisOptions, seconds: float, times: int) -> None:
-    """Look again and again, until so many looks or Ctrl-C."""
+    """Print the tiers repeatedly, until the number of snapshots or Ctrl-C."""
     with server.opened() as pools:
         try:
             _watch(pools, server.prefix, seconds, times)
@@ -189,7 +186,7 @@ def watch_pools(server: RedisOptions, seconds: float, times: int) -> None:
 
 
 def _watch(pools: "RedisPools", prefix: str, seconds: float, times: int) -> None:
-    """Show what has changed. A server or a config that goes away later is said, and waited for."""
+    """Print changes; a server or a config that disappears later is reported and waited for."""
     console = Console()
     before: Any = None
     looks = 0

@@ -75,7 +75,7 @@ def serve(
 
 @contextmanager
 def _source(redis: str | None, file: str | None) -> "Iterator[Callable[[], str]]":
-    """Return where the URL comes from: the option, a file that may change, or the embedded server."""
+    """Return the source of the URL: the option, a file that may change, or the embedded server."""
     from equipoise.adapters.redis.connect import address_of
     from equipoise.core.errors import BadInput
     from equipoise.runtime.redis import read_url
@@ -85,7 +85,7 @@ def _source(redis: str | None, file: str | None) -> "Iterator[Callable[[], str]]
             raise BadInput("--redis-url-file: expected this, or --redis and EQUIPOISE_REDIS_URL, not both")
         yield lambda: read_url("--redis-url-file", file)
     elif redis is not None:
-        address_of(redis)  # refuses what makes no sense before anything begins
+        address_of(redis)  # rejects an invalid URL before anything starts
         yield lambda: redis
     else:
         from equipoise.adapters.redis.embedded import embedded
@@ -96,7 +96,7 @@ def _source(redis: str | None, file: str | None) -> "Iterator[Callable[[], str]]
 
 
 def _seconds(flag: str, text: str, least: float = 1) -> float:
-    """Read a span. One that Redis could not count would fail a script half-way."""
+    """Return the seconds of a span; one that Redis cannot represent would fail within a script."""
     from equipoise.core.errors import BadInput
     from equipoise.core.quantity import print_seconds
 

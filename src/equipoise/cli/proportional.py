@@ -60,7 +60,7 @@ Observations = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProportionalOptions:
-    """What plan and apply share."""
+    """The options of plan and apply."""
 
     scope: options.ScopeOptions
     output: options.Output = Format.TABLE
@@ -70,7 +70,7 @@ class ProportionalOptions:
     def request(
         self, policies: list[str] | None, path: str | None, *, takes_sizes: bool
     ) -> "ProportionalRequest":
-        """Return which policies are meant, of which cluster."""
+        """Return the request: which policies of which cluster."""
         from equipoise.cli.proportional_live import ProportionalRequest
 
         if path is not None and policies:
@@ -223,7 +223,7 @@ def _decide_all(
 
 
 def _warn(asked: "CompiledPolicy", decision: "Decision", sizes: dict[str, str]) -> None:
-    """Warn of input that has no effect, and of requests that the API server would refuse."""
+    """Warn of input without effect, and of requests that the API server would reject."""
     from equipoise.core.quantity import Quantity
 
     for name in sizes:
@@ -250,11 +250,11 @@ DEFAULT_POLICY = {
         }
     ],
 }
-"""The seed's function, without anything against flapping."""
+"""The seed's function, without smoothing."""
 
 
 class HistoryKind(StrEnum):
-    """What happens to the cluster."""
+    """The scenario of the cluster's size."""
 
     ALL = "all"
     RANDOM_WALK = "random-walk"

@@ -1,4 +1,4 @@
-"""Proportional scaling on a live cluster: `plan` and `apply`, wired."""
+"""Builds `proportional plan` and `apply` for a live cluster: the ports, the loop, and its cycles."""
 
 import threading
 import time
@@ -27,30 +27,30 @@ from equipoise.proportional.parse import SCALING_POLICY, PolicyFile
 from equipoise.runtime.output import tell, warn
 
 PASSING = frozenset({"Gone", "Outdated"})
-"""What single pods may say while others are changed: they went, or somebody else changed them."""
+"""Results of single pods that do not stop the others: deleted, or changed by another client."""
 FILE = "a file"
-"""The UID of a policy that is in no cluster."""
+"""The UID of a policy that is not in a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProportionalRequest:
-    """Which policies a command is about: those of these names in the cluster, or one from a file."""
+    """The policies of a command: those of these names in the cluster, or one from a file."""
 
     cluster: ClusterRequest
     names: Sequence[str]
     file: PolicyFile | None
     takes_sizes: bool = False
-    """Whether the command could do without a cluster, by `--input`."""
+    """True if the command can run without a cluster, with `--input`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Statuses:
-    """Writes the status of policies that are in the cluster; one from a file has none."""
+    """Writes the status of policies in the cluster; one from a file has none."""
 
     inner: KubernetesPolicies
 
     def policies(self) -> Sequence[PolicyObject]:
-        """Never asked for: the command lists them itself."""
+        """Never called: the command lists the policies itself."""
         return ()
 
     def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
@@ -129,7 +129,7 @@ class _Policies:
             if missing := [name for name in names if name not in known]:
                 raise BadInput(f"{missing[0]}: expected a ScalingPolicy in {self.where or 'the cluster'}")
         assigned, refused = assign(policies, readings, self.loop.sizes, Mode.ENFORCE)
-        if file is not None:  # the others are only in its way
+        if file is not None:  # other policies do not apply
             assigned = [item for item in assigned if item.policy.ref.uid == FILE]
             refused = {ref: why for ref, why in refused.items() if ref.uid == FILE}
         return (
@@ -143,7 +143,7 @@ def _refused_words(policy: ObjectRef, refusal: RejectedPolicy) -> str:
 
 
 def _failure_of(policy: ObjectRef, refusal: RejectedPolicy) -> Exception:
-    """Return it as an error: of input, or of the cluster."""
+    """Return an error of the input or of the cluster."""
     words = _refused_words(policy, refusal)
     return WorldFailed(words) if refusal.code in {"NoNodes", "InputUnknown"} else BadInput(words)
 
@@ -172,7 +172,7 @@ def plan_proportional(request: ProportionalRequest) -> tuple[list[PolicyResult],
 def apply_proportional(
     request: ProportionalRequest, interval_seconds: float, timeout_seconds: float, journal: CommandJournal
 ) -> tuple[list[PolicyResult], str]:
-    """Set what is asked for, cycle by cycle where one is not enough; return what was done and what failed."""
+    """Run cycles until all targets are set; return the actions done and the errors."""
     policies = _Policies(request, journal, is_acting=True)
     names, until = list(request.names), time.monotonic() + timeout_seconds
     done: dict[str, PolicyResult] = {}
@@ -195,13 +195,13 @@ def apply_proportional(
 
 
 def _goes_on(item: PolicyResult) -> bool:
-    """Return whether pods wait for another cycle: more than one cycle's share, or one restarts at a time."""
+    """Return whether pods wait for another cycle: a cycle's limit, or one restart at a time."""
     is_restarting = item.decision is not None and item.decision.reason.code is Code.HELD_BY_HEALTH
     return item.pods_left > 0 or is_restarting
 
 
 def _add(done: dict[str, PolicyResult], item: PolicyResult) -> None:
-    """Keep what was decided when something was done, with all that came of it."""
+    """Merge the cycles' reports: the decisions that acted, with all their outcomes."""
     subject = item.item.ref.subject
     before = done.get(subject)
     if before is None or not before.outcomes:
@@ -211,7 +211,7 @@ def _add(done: dict[str, PolicyResult], item: PolicyResult) -> None:
 
 
 def _failure(item: PolicyResult) -> str:
-    """Return why not all could be done that should have been, or nothing."""
+    """Return why not everything could be applied, or ""."""
     bad = [each for each in item.outcomes if each.result != "Accepted"]
     if not bad:
         return ""
@@ -223,7 +223,7 @@ def _failure(item: PolicyResult) -> str:
 
 
 def _with_message(item: PolicyResult) -> PolicyResult:
-    """Put what a change costs beside the decision."""
+    """Return the decision with the cost of its change."""
     if item.decision is None or not item.cost:
         return item
     extra = item.decision.extra | {"message": item.cost}

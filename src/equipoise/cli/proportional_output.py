@@ -1,4 +1,4 @@
-"""A proportional plan for people and for scripts."""
+"""Prints a proportional plan as a table or a document."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ def print_proportional(asked: "CompiledPolicy", decision: "Decision", form: Form
 
 
 def print_live(turns: "Sequence[PolicyResult]", form: Format, *, is_done: bool) -> None:
-    """Print what was decided for policies of a cluster, and what was done where anything was."""
+    """Print the decisions for policies of a cluster, and the actions if any were done."""
     decided = [(turn, turn.decision) for turn in turns if turn.decision is not None]
     if form is not Format.TABLE:
         from equipoise.core.decision import outcome_document, plan_document
@@ -64,7 +64,7 @@ RIGHT = {"NOW", "TARGET", "IN FORCE"}
 
 
 def _values(asked: "CompiledPolicy", decision: "Decision") -> Any:
-    """Lay out one row per resource: what it has, what the cluster asks for, what it would have."""
+    """Return one row per resource: its value, the cluster's target, and its planned value."""
     from rich.text import Text
 
     from equipoise.runtime.console import table
@@ -90,7 +90,7 @@ def _values(asked: "CompiledPolicy", decision: "Decision") -> Any:
 
 
 def _print_steps(console: Any, asked: "CompiledPolicy", steps: list[dict[str, Any]]) -> None:
-    """Show where something happened, and how much did not."""
+    """Return the rows with a change, and the number of those without."""
     from rich.text import Text
 
     from equipoise.runtime.console import table

@@ -1,4 +1,4 @@
-"""What each way against flapping costs: tables, a document, and a picture of what was in force."""
+"""Prints the cost of each smoothing strategy as tables or a document, and plots the applied values."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -70,7 +70,7 @@ class StudyReport(Struct):
 
 
 def report(subject: str, studied: Sequence[Studied]) -> StudyReport:
-    """Return it in the shape that scripts rely on."""
+    """Return the document for scripts."""
     histories = [
         HistoryReport(
             each.name,
@@ -89,7 +89,7 @@ def _interval(history: SizeHistory) -> float:
 
 
 def print_tables(subject: str, studied: Sequence[Studied]) -> None:
-    """Print one table for each kind of history, and what the words mean."""
+    """Print one table for each kind of history, and a legend."""
     from equipoise.runtime.console import Console
 
     console = Console()
@@ -134,7 +134,7 @@ HOUR = 3_600_000
 
 
 def draw(policy: ScalingPolicySpec, studied: Sequence[Studied], path: str) -> None:
-    """Draw the first history of each kind: a column for each, a row for each strategy."""
+    """Plot the first history of each kind: one column per kind, one row per strategy."""
     save(lambda: _figure(policy, studied), path, STYLE)
 
 
@@ -189,7 +189,7 @@ def _column(policy: ScalingPolicySpec, slot: Slot, each: Studied, axes: "Sequenc
 
 
 def _frame(axes: "Sequence[Axes]", values: Sequence[float], unit: str) -> None:
-    """Set one scale for all strategies of a column, with room for the ticks below."""
+    """Set one scale for all strategies of a column, with a margin for the ticks below."""
     low, high = min(values), max(values)
     room = max(high - low, high * 0.02) or 1.0
     for axis in axes[1:]:

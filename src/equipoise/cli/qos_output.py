@@ -1,4 +1,4 @@
-"""A plan for a node, for people and for scripts."""
+"""Prints the plan of a node as a table or a document."""
 
 from collections.abc import Mapping
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""What the commands about advice read: settings, and usage from files."""
+"""The input of the recommendation commands: settings, and usage from files."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ KIND_FORM = r"[A-Z][A-Za-z0-9]{0,62}"
 
 @dataclass(frozen=True, slots=True)
 class FileRequest:
-    """A file of usage, and what it does not say about its workloads."""
+    """A file of usage, and the facts about its workloads that it does not contain."""
 
     path: str
     names: Sequence[str]
@@ -42,7 +42,7 @@ def read_settings(texts: Sequence[str]) -> "RecommendationPolicy":
 
 
 def read_usage(request: FileRequest) -> "list[Observation]":
-    """Read the usage of one workload or of many; those that were measured at the same step together."""
+    """Return the usage of one or many workloads, grouped by the step of their samples."""
     from equipoise.adapters.sample_files import read_samples
     from equipoise.recommendation.files import FileDefaults, is_of_week, named_subject, observe, observe_many
     from equipoise.recommendation.selection import without_kind
@@ -78,7 +78,7 @@ def read_usage(request: FileRequest) -> "list[Observation]":
 
 
 class Answered(NamedTuple):
-    """What was decided for one workload, and from which row of what was seen."""
+    """The decision for one workload, and the row of its observation."""
 
     decision: "Decision"
     seen: "Observation"
@@ -86,13 +86,13 @@ class Answered(NamedTuple):
 
 
 def by_name(decision: "Decision") -> tuple[str, str]:
-    """Return where it stands among the others: by namespace, then by name."""
+    """Return the sort key: namespace, then name."""
     namespace, _, name = decision.subject.rpartition("/")
     return namespace, name
 
 
 def answered(question: "AdviceRequest", usage: "Sequence[Observation]") -> list[Answered]:
-    """Decide for every workload of a file, in the order of their names."""
+    """Return the decisions for all workloads of a file, by name."""
     found = [
         Answered(decision, seen, row)
         for seen in usage
@@ -102,7 +102,7 @@ def answered(question: "AdviceRequest", usage: "Sequence[Observation]") -> list[
 
 
 def warn_of_requests(decisions: "Iterable[Decision]", request: FileRequest) -> None:
-    """Warn of a missing request where that is why nothing is advised."""
+    """Warn of a missing request if it is why nothing is advised."""
     from equipoise.core.reason import Code
 
     if request.workload.request is None and any(one.reason.code is Code.NO_REQUEST for one in decisions):
@@ -110,7 +110,7 @@ def warn_of_requests(decisions: "Iterable[Decision]", request: FileRequest) -> N
 
 
 def decided(question: "AdviceRequest", seen: "Observation") -> "list[Decision]":
-    """Decide for the workloads of one step; where there are many, it is shown how far that is."""
+    """Return the decisions for the workloads of one step; many of them show a progress bar."""
     from equipoise.recommendation.decide import BATCH, decide_from, summarised
 
     parts = summarised(question.policy, seen, question.algorithm, question.about)

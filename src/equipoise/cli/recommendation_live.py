@@ -1,6 +1,6 @@
-"""Advice for a live cluster, wired: the API server, and a Prometheus with a week of samples.
+"""Builds `recommendation plan` and `apply` for a live cluster, and prints their results.
 
-What became of advice: one line for each workload, or one document in the shape of a plan.
+Advice needs the API server, and a Prometheus with a week of samples.
 """
 
 import time
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecommendationRequest:
-    """Which workloads of which cluster a command is about, and how their histories are asked for."""
+    """The workloads and the cluster of a command, and how histories are queried."""
 
     cluster: ClusterRequest
     asked: AdviceScope
@@ -42,7 +42,7 @@ class RecommendationRequest:
 
 
 class _WorkloadsOnce(KubernetesCluster):
-    """Lists the workloads once: a command looks at one moment."""
+    """Lists the workloads once: a command observes one moment."""
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
         if not hasattr(self, "_listed"):
@@ -51,7 +51,7 @@ class _WorkloadsOnce(KubernetesCluster):
 
 
 class _HpasOnce(HpaSpecs):
-    """Lists the HPAs once, where anybody asks."""
+    """Lists the HPAs once, on the first use."""
 
     def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
         if not hasattr(self, "_listed"):
@@ -61,12 +61,12 @@ class _HpasOnce(HpaSpecs):
 
 @dataclass(slots=True)
 class KeptHistories:
-    """The histories of a few workloads, for a picture."""
+    """The histories of a few workloads, for a plot."""
 
     rows: dict[tuple[str, str], Observation] = field(default_factory=dict)
 
     def decide(self, batch: Batch) -> list[list[Examined]]:
-        """Decide, and keep what was seen of each workload."""
+        """Decide, and store each workload's history."""
         for _, seen, _ in batch:
             for row in range(len(seen.subjects)):
                 self.rows[seen.subjects[row], seen.kinds[row]] = seen.rows(slice(row, row + 1))
@@ -79,7 +79,7 @@ def plan_recommendation(
     kept: KeptHistories | None = None,
     workloads_max: int | None = None,
 ) -> list[Decision]:
-    """See the cluster and its past week, and decide; nothing is changed.
+    """Observe the cluster and its past week, and decide; nothing is changed.
 
     What was seen of each workload is `kept`, of at most so many; more are refused before anything is read.
     """
@@ -99,7 +99,7 @@ def plan_recommendation(
 
 
 def _todays(request: RecommendationRequest, world: DataSources, where: str | None) -> Sequence[HpaSpec]:
-    """List the HPAs of today, which are only told along."""
+    """Return today's HPAs, which are only printed; empty if they cannot be listed."""
     if request.asked.about is not AdviceType.HPA:
         return ()
     try:
@@ -116,7 +116,7 @@ def apply_recommendation(
     *,
     is_dry_run: bool = False,
 ) -> list[Adopted]:
-    """Decide, and apply the HPAs one by one; what somebody has, opted out or paused is left alone."""
+    """Decide, and apply the HPAs one by one; those of others, opted out or paused, stay unchanged."""
     client = _client(request)
     where = request.cluster.scope(client)
     found = _advised(request, _world(request, client), where, at)
@@ -148,7 +148,7 @@ def apply_recommendation(
 
 
 def _event_writer(actuator: Actuator) -> Callable[[Workload, Decision, Outcome], None]:
-    """Return what attaches an event to each workload whose HPA was made or changed."""
+    """Return a function that records an event on each workload whose HPA was created or changed."""
 
     def write(workload: Workload, decision: Decision, outcome: Outcome) -> None:
         sentence = f"Its HPA was {outcome.result.lower()}: {decision.reason.sentence}"
@@ -158,7 +158,7 @@ def _event_writer(actuator: Actuator) -> Callable[[Workload, Decision, Outcome],
 
 
 def _client(request: RecommendationRequest) -> Client:
-    """Connect, once the words of the command make sense."""
+    """Connect, after the command's options are validated."""
     check_names(request.asked.names)
     request.cluster.expect_one_scope()
     return request.cluster.client()
@@ -190,13 +190,13 @@ def _world(request: RecommendationRequest, client: Client) -> DataSources:
 
 
 WIDTH_FOR_SENTENCES = 140
-"""A narrower terminal gets the sentences below the table."""
+"""On a narrower terminal, the sentences are below the table."""
 SENTENCES_MAX = 20
 WOULD = {"Created": "would create", "Changed": "would change", "Unchanged": "unchanged"}
 
 
 def print_adopted(done: Sequence[Adopted], form: Format, *, is_dry_run: bool) -> None:
-    """Print it in the form that was asked for."""
+    """Print the result in the requested format."""
     if form is not Format.TABLE:
         document = plan_document("recommendation", [each.decision for each in done])
         for part, each in zip(document["decisions"], done, strict=True):

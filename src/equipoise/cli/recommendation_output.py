@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 WIDTH_FOR_COLUMNS = 100
-"""A narrower terminal gets the numbers in fewer columns,"""
+"""On a narrower terminal, the numbers are in fewer columns."""
 WIDTH_FOR_SENTENCES = 160
-"""and one narrower than this the sentences below the table."""
+"""On a narrower terminal, the sentences are below the table."""
 SENTENCES_MAX = 20
 ROWS_LAID_OUT_MAX = 1000
-"""A longer table is printed one line a row: to lay a row out takes half a millisecond."""
+"""A longer table is printed as plain lines: the layout of a row takes half a millisecond."""
 NAMED = ("WORKLOAD", "CONTAINER")
 WHOLE_POD = "*"
-"""What a file calls its containers, since it has none."""
+"""The container name for advice from a file, which has no containers."""
 
 
 def print_tables(decisions: Sequence[Decision]) -> None:
@@ -52,7 +52,7 @@ def print_tables(decisions: Sequence[Decision]) -> None:
     else:
         _print(console, _replicas(decisions, console.width))
     console.print()
-    # A row of requests says all that its sentence says.
+    # A row of requests contains all that its sentence does.
     said = [one for one in decisions if "containers" not in (one.extra["recommended"] or {})]
     for decision in [] if is_wide else said[:SENTENCES_MAX]:
         console.print(f"{decision.subject}: {decision.reason.sentence}")
@@ -63,7 +63,7 @@ def print_tables(decisions: Sequence[Decision]) -> None:
 
 
 def _print(console: "Console", table: "Table") -> None:
-    """Print a table; a long one without colours and without folding what is too wide."""
+    """Print a table; a long one without colours and wrapping."""
     if table.row_count <= ROWS_LAID_OUT_MAX:
         console.print(table)
         return
@@ -83,7 +83,7 @@ def _print(console: "Console", table: "Table") -> None:
 
 
 def containers_of(decision: Decision) -> Iterator[tuple[str, Mapping[str, str], Mapping[str, str]]]:
-    """Yield each container's name, what it should ask for and what it asks for today."""
+    """Yield each container's name, advised requests and current requests."""
     current = decision.extra.get("current", {}).get("containers", [])
     today = {container["name"]: container["requests"] for container in current}
     wanted = (decision.extra["recommended"] or {}).get("containers")
@@ -103,7 +103,7 @@ def _table(*names: str, right: Sequence[str] = ()) -> "Table":
 
 
 def _replicas(decisions: Sequence[Decision], width: int) -> "Table":
-    """Lay out replicas and targets, in as many columns as there is room for."""
+    """Return a table of replicas and targets, in as many columns as fit."""
     from rich.text import Text
 
     is_narrow, has_sentences = width < WIDTH_FOR_COLUMNS, width >= WIDTH_FOR_SENTENCES
@@ -162,7 +162,7 @@ def _reason(decision: Decision) -> Any:
 
 
 def _requests(decisions: Sequence[Decision]) -> "Table":
-    """Lay out requests, one row for each container: today's, and the advised."""
+    """Return a table of requests, one row per container: current and advised."""
     from rich.text import Text
 
     table = _table("WORKLOAD", "CONTAINER", "CPU", "MEMORY", "COVERAGE", "REASON")
@@ -188,7 +188,7 @@ def _change(before: str | None, after: str | None) -> str:
 
 
 def _rounded(memory: str | None) -> str | None:
-    """Return bytes in a unit that people read; the exact number is in -o json."""
+    """Return bytes in a readable unit; the exact number is in -o json."""
     if memory is None:
         return None
     size = parse_bytes(memory)
@@ -223,7 +223,7 @@ RESOURCE_COLUMNS = (
     "sentence",
 )
 FORMULA = ("=", "+", "-", "@")
-"""What begins so is no text for a spreadsheet, and no name for Kubernetes."""
+"""Characters that begin a formula in a spreadsheet, and no name in Kubernetes."""
 NAMES = {
     "name": (
         r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
@@ -232,7 +232,7 @@ NAMES = {
     ),
     "namespace": (r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", 63, "small letters, digits and -"),
 }
-"""The form of an object's names, how long they may be, and both in words."""
+"""The pattern and the maximum length of an object's name, and both in words."""
 
 
 def print_advice(
@@ -242,7 +242,7 @@ def print_advice(
     *,
     is_resource: bool = False,
 ) -> None:
-    """Print the advice, which may be about requests, in the form that was asked for."""
+    """Print the advice, which may be about requests, in the requested format."""
     match form:
         case AdviceFormat.JSON | AdviceFormat.YAML:
             print_document(plan_document("recommendation", list(decisions)), Format(form))
@@ -265,7 +265,7 @@ def print_advice(
 def _print_manifests(
     decisions: Sequence[Decision], manifests: Sequence[dict[str, Any] | None], form: AdviceFormat
 ) -> None:
-    """Print what there is to apply; why there is nothing for the others goes to standard error."""
+    """Print the manifests to apply; why other workloads have none is printed on standard error."""
     made = [manifest for manifest in manifests if manifest is not None]
     for one in made:
         _expect_names(one["metadata"], form)
@@ -278,7 +278,7 @@ def _print_manifests(
 
 
 def _expect_kinds(kinds: Collection[str], form: AdviceFormat) -> None:
-    """Refuse what no HPA can scale; of a kind that is not Kubernetes' own, a part is left to the reader."""
+    """Check that an HPA can scale the kind; a custom kind's API version is left to the user."""
     for kind in sorted(kinds):
         if kind in UNSCALED:
             raise BadInput(f"-o {form.value}: --kind: expected one that an HPA can scale, got {kind}")
@@ -287,7 +287,7 @@ def _expect_kinds(kinds: Collection[str], form: AdviceFormat) -> None:
 
 
 def _expect_names(metadata: dict[str, str], form: AdviceFormat) -> None:
-    """Refuse what a file calls a workload and no API server would."""
+    """Raise BadInput for a workload's name that the API server would reject."""
     for field, name in metadata.items():
         pattern, length_max, words = NAMES[field]
         if len(name) > length_max or not re.fullmatch(pattern, name):
@@ -297,7 +297,7 @@ def _expect_names(metadata: dict[str, str], form: AdviceFormat) -> None:
 
 
 def _print_rows(decisions: Sequence[Decision], *, is_resource: bool) -> None:
-    """Print one row for each workload, or for each container where requests are advised."""
+    """Print one row per workload, or per container if requests are advised."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if is_resource:
         writer.writerow(RESOURCE_COLUMNS)
@@ -337,5 +337,5 @@ def _row(decision: Decision) -> list[Any]:
 
 
 def _cell(name: str) -> str:
-    """Return a name, which a file may have from anywhere, as text that no spreadsheet calculates."""
+    """Return a name so that no spreadsheet evaluates it: names in files are untrusted."""
     return f"'{name}" if name.startswith(FORMULA) else name

@@ -1,4 +1,4 @@
-"""Advice as a picture: a week of usage, the forecast with its band, and replicas, today's and the advised."""
+"""Plots advice: a week of usage, the forecast with its band, and today's and the advised replicas."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,7 +26,7 @@ TITLE: dict[str, Any] = {
     "fontsize": 10,
     "fontweight": "bold",
     "pad": 7,
-    "parse_math": False,  # a name with two dollars is a name
+    "parse_math": False,  # two dollar signs in a name are no formula
 }
 
 
@@ -47,7 +47,7 @@ def draw_advice(
     algorithm: Algorithm | None,
     path: str,
 ) -> None:
-    """Draw a few workloads, one in each row, each with its usage above its replicas."""
+    """Plot a few workloads, one per row, with usage above replicas."""
     if not 0 < len(decisions) <= WORKLOADS_MAX:
         raise BadInput(
             f"--plot: expected 1 to {WORKLOADS_MAX} workloads, got {len(decisions)}; name those to draw"
@@ -59,7 +59,7 @@ def draw_advice(
 
 
 def draw_forecast(series: WorkloadSeries, document: dict[str, Any], path: str) -> None:
-    """Draw the past week and a forecast; where the end was held out, what came of it too."""
+    """Plot the past week and a forecast; in a backtest, also the actual usage."""
     ahead = Ahead(
         np.array(document["timestamps"], np.float64),
         np.array(document["values"], np.float64),
@@ -124,7 +124,7 @@ def _past(seen: Observation) -> tuple[Floats, Floats]:
 def draw_usage(
     axis: "Axes", past: tuple[Floats, Floats], ahead: Ahead | None, now: float, word: str = "now"
 ) -> None:
-    """Draw what was used, and what is expected."""
+    """Plot the usage and the forecast."""
     axis.plot(dates(past[0]), past[1], color=INK, linewidth=0.7, label="CPU usage")
     if ahead is not None:
         trust = "" if ahead.is_predictable else " (not predictable)"
@@ -137,7 +137,7 @@ def draw_usage(
 
 
 def _draw_replicas(axis: "Axes", seen: Observation, decision: Decision, ahead: Ahead | None) -> None:
-    """Draw the replicas of today, and those that the advice would have run; on the forecast too."""
+    """Plot today's replicas and the advised ones, for the past and the forecast."""
     from matplotlib.ticker import MaxNLocator
 
     cores = week_by_minute(seen)
@@ -173,7 +173,7 @@ def _draw_replicas(axis: "Axes", seen: Observation, decision: Decision, ahead: A
 def _draw_today(
     axis: "Axes", seen: Observation, decision: Decision, cores: Floats, times: Floats
 ) -> FleetRun:
-    """Draw what runs today: by the only HPA that there is, else as many replicas as now."""
+    """Plot today's replicas: by the workload's only HPA, else the current number."""
     hpas = decision.extra.get("current", {}).get("hpas", [])
     is_scaled = len(hpas) == 1 and hpas[0]["targetUtilization"] and seen.request_cores[0] > 0
     if not is_scaled:
@@ -188,14 +188,14 @@ def _draw_today(
 
 
 def _since_known(course: FleetRun, cores: Floats) -> Floats:
-    """Return replicas from the first known usage on; before that, an HPA has nothing to go by."""
+    """Return replicas from the first measured usage on; before that, an HPA has no metric."""
     is_known = ~np.isnan(cores[0])
     is_shown = np.maximum.accumulate(is_known)
     return np.where(is_shown, course.replicas[0], np.nan)
 
 
 def _draw_above(axis: "Axes", seen: Observation, today: FleetRun, times: Floats) -> None:
-    """Mark below when today's replicas used more than they request."""
+    """Mark the times when today's replicas used more than their requests."""
     cores = week_by_minute(seen)
     known = cores.shape[1]
     past = today._replace(replicas=today.replicas[:, :known])
@@ -216,7 +216,7 @@ def _draw_above(axis: "Axes", seen: Observation, today: FleetRun, times: Floats)
 def _dress(axis: "Axes", now: float, unit: str) -> None:
     axis.axvline(dates(now), color=RULE, linewidth=1)
     axis.set_ylabel(unit)
-    top = axis.dataLim.ymax  # infinite while there is nothing
+    top = axis.dataLim.ymax  # infinite while the axis is empty
     axis.set_ylim(0, top * 1.1 if 0 < top < np.inf else 1)
     axis.margins(x=0)
     axis.tick_params(length=2)

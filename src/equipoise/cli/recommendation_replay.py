@@ -1,4 +1,4 @@
-"""The past week again, under today's settings and under those that are advised."""
+"""Replays the past week with today's HPA settings and with the advised ones."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -28,7 +28,7 @@ class HpaBounds(NamedTuple):
     target_percent: int
 
     def document(self) -> dict[str, int]:
-        """Return them under their names in a manifest."""
+        """Return the settings by their names in a manifest."""
         names = ("minReplicas", "maxReplicas", "targetUtilization")
         return dict(zip(names, self, strict=True))
 
@@ -109,7 +109,7 @@ def advised(decision: Decision) -> HpaBounds | None:
 
 
 def replayed(seen: Observation, decisions: Sequence[Decision], today: HpaBounds | None) -> Iterator[Replayed]:
-    """Replay every workload; without settings of today, its replicas stay as they are."""
+    """Return the replay of every workload; without an HPA today, its replicas are constant."""
     for start in range(0, len(decisions), BATCH):
         part = slice(start, start + BATCH)
         yield from _batch(seen.rows(part), decisions[part], today)
@@ -122,7 +122,7 @@ def week_by_minute(seen: Observation) -> Floats:
 
 
 def course_of(seen: Observation, cores: Floats, rows: Whole, settings: Sequence[HpaBounds]) -> FleetRun:
-    """Run an HPA for each of these rows, whose pods must have a request."""
+    """Return the replay of an HPA for each of these rows, whose pods must have a request."""
     assert len(rows) == len(settings), "one HPA for each row"
     low, high, target = np.array(settings, np.intp).reshape(-1, 3).T
     requests = [milli(request) for request in seen.request_cores[rows].tolist()]
@@ -177,14 +177,14 @@ def _runs(
 
 
 WIDTH_FOR_WORDS = 110
-"""A narrower terminal gets short headings, which are explained below."""
+"""On a narrower terminal, headings are short and explained below."""
 SENTENCES_MAX = 20
 SHORT = ("HOURS", "ABOVE", "SCALINGS", "MOST")
 LONG = ("REPLICA-HOURS", "MINUTES ABOVE REQUEST", "SCALINGS", "HIGHEST")
 
 
 def report(found: Sequence[Replayed], interval_seconds: float) -> ReplayReport:
-    """Return it in the shape that scripts rely on."""
+    """Return the document for scripts."""
     workloads = [
         ReplayedWorkload(
             each.decision.subject,
@@ -220,7 +220,7 @@ def _sum(runs: Iterable[ReplayedRun]) -> ReplayCosts:
 
 
 def print_table(found: Sequence[Replayed]) -> None:
-    """Print two rows for each workload, and what they add up to."""
+    """Print two rows per workload, and the totals."""
     from equipoise.runtime.console import Console
 
     console = Console()

@@ -1,4 +1,4 @@
-"""Deciding again what a record says was decided.
+"""Decides recorded decisions again, and compares the results.
 
 How the world or the policy would have to differ for another decision, where that is easy to say.
 """
@@ -22,7 +22,7 @@ from equipoise.rotation.preconditions import Observation
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A record that does not decide to what it says: the decision now, or why there is none."""
+    """A record whose replay differs: the new decision, or why there is none."""
 
     record: Record
     now: Decision | None
@@ -35,7 +35,7 @@ class Difference:
 
     @property
     def sentence(self) -> str:
-        """Return in one line what differs."""
+        """Return the differences in one line."""
         if self.trouble:
             return self.trouble
         parts = [name for name, _, _ in self.changes]
@@ -46,7 +46,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Replay:
-    """What came of deciding a number of records again."""
+    """The result of replaying several records."""
 
     same: int = 0
     without_inputs: int = 0
@@ -54,18 +54,18 @@ class Replay:
 
     @property
     def replayed(self) -> int:
-        """How many could be decided again."""
+        """The number of records that could be replayed."""
         return self.same + len(self.different)
 
     @property
     def sentence(self) -> str:
-        """Return how it went."""
+        """Return a summary sentence."""
         without = f", {self.without_inputs} without inputs" if self.without_inputs else ""
         return f"{self.replayed} replayed, {self.same} the same{without}."
 
 
 def replay(records: Iterable[Record]) -> Replay:
-    """Decide each record again through its balancer's own function, and compare to the last bit."""
+    """Replay each record with its balancer's `decide`, and compare exactly."""
     answer = Replay()
     for record in records:
         if not record.has_inputs:
@@ -78,7 +78,7 @@ def replay(records: Iterable[Record]) -> Replay:
 
 
 def compare(record: Record) -> Difference | None:
-    """Decide one record again; None when it comes out the same."""
+    """Replay one record; return None if the decision is the same."""
     if record.balancer not in BALANCERS:
         return Difference(record, None, f"this version has no balancer {record.balancer!r}")
     if record.inputs_hash not in {"", hash_inputs(record.policy, record.observation, record.memory)}:
@@ -92,7 +92,7 @@ def compare(record: Record) -> Difference | None:
 
 
 def changes(before: Decision, now: Decision) -> list[tuple[str, str, str]]:
-    """Return the parts of two decisions that are not equal, to the last bit of every number."""
+    """Return the parts of two decisions that differ; numbers are compared exactly."""
     pairs = zip(_parts(before), _parts(now), strict=True)
     return [(name, _text(one), _text(other)) for (name, one), (_, other) in pairs if one != other]
 
@@ -118,7 +118,7 @@ Say = Callable[[RotationPolicy, Observation, Mapping[str, Any]], list[str]]
 
 
 def otherwise(record: Record) -> list[str]:
-    """Return what would have led to another decision; nothing when the record cannot tell."""
+    """Return what would have changed the decision; empty if the record has too little data."""
     from equipoise.rotation.balancer import inputs
     from equipoise.rotation.progress import BALANCER
 
@@ -178,7 +178,7 @@ def _too_few_replicas(policy: RotationPolicy, _: Observation, numbers: Mapping[s
 
 def _metrics_incomplete(_: RotationPolicy, __: Observation, numbers: Mapping[str, Any]) -> list[str]:
     ready, unknown = numbers["pods_ready"], numbers["pods_unknown"]
-    # In whole percents, as it is decided: 0.9 x 10 in floats is a hair above 9.
+    # In whole percents, as decided: 0.9 x 10 in floats is slightly above 9.
     wanted = math.ceil(ready * round(COVERAGE_MIN * 100) / 100 - 1e-9)
     return [f"{wanted - (ready - unknown)} more pods would have to have fresh samples over the window."]
 
@@ -198,12 +198,12 @@ ROTATION: dict[Code, Say] = {
 
 
 def _up(value: float) -> str:
-    """Round up to four digits, so that what is said is enough."""
+    """Round up to four digits, so that the printed value is sufficient."""
     return _rounded(value, math.ceil)
 
 
 def _down(value: float) -> str:
-    """Round down to four digits, so that what is said is enough."""
+    """Round down to four digits, so that the printed value is sufficient."""
     return _rounded(value, math.floor)
 
 

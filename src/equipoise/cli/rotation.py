@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ImbalanceCause(StrEnum):
-    """Why pods of a workload are unequal."""
+    """Why the load of a workload's pods is unequal."""
 
     ALL = "all"
     KEY_SKEW = "key-skew"
@@ -33,7 +33,7 @@ class ImbalanceCause(StrEnum):
 
     @property
     def words(self) -> str:
-        """The name that the simulator knows it by."""
+        """The simulator's name of the cause."""
         return self.value.replace("-", " ")
 
 
@@ -79,7 +79,7 @@ def simulate(
 def _studied(
     cause: ImbalanceCause, seeds: int, question: "Experiment"
 ) -> "tuple[CauseStudied, Futility | None]":
-    """Study one cause; where the load itself is unequal, also whether the loop ever gives up."""
+    """Return the study of one cause; if the load itself is unequal, also whether the loop stops rotating."""
     from equipoise.sim.futility import futility
     from equipoise.sim.study import study
 
@@ -114,7 +114,7 @@ Setting = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationOptions:
-    """What plan and apply share."""
+    """The options of plan and apply."""
 
     scope: options.ScopeOptions
     output: options.Output = Format.TABLE
@@ -196,7 +196,7 @@ app.command()(simulate)
 
 
 def _settings(setting: list[str] | None) -> dict[str, Any]:
-    """Return the policy's settings of the environment, below those of the command line."""
+    """Return the policy's settings: those of the environment, overridden by the command line."""
     from equipoise.core.documents import merged
     from equipoise.rotation.plan_file import rotation_settings, set_options
 
@@ -231,7 +231,7 @@ def _warn_if_nothing(decided: "Sequence[object]", request: "RotationRequest") ->
 
 
 def _refuse_beside_file(command: typer.Context) -> None:
-    """Refuse what was typed beside --from and would have no effect; variables may be there for other runs."""
+    """Raise BadInput for options without effect beside --from; variables may be meant for other runs."""
     of_cluster = ("workloads", "namespace", "all_namespaces", "kubeconfig", "context")
     for name in (*of_cluster, "prometheus_url", "prometheus_namespace"):
         if options.given(command, name):

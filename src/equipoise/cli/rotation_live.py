@@ -1,4 +1,4 @@
-"""Rotation on a live cluster: `plan` and `apply`, wired."""
+"""Builds `rotation plan` and `apply` for a live cluster: the ports, and the waves until the end."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ NOT_FOUND = 404
 
 @dataclass(frozen=True, slots=True)
 class RotationRequest:
-    """Which workloads a command is about, and the policy that holds for all of them."""
+    """The workloads of a command, and the policy for all of them."""
 
     cluster: ClusterRequest
     policy: RotationPolicy
@@ -66,32 +66,32 @@ def plan_rotation(request: RotationRequest) -> tuple[list[Decision], list[Record
 
 
 def _expect_namespace(session: Session, namespace: str | None) -> None:
-    """Refuse a namespace that does not exist, where nothing was found in it."""
+    """Raise if nothing was found because the namespace does not exist."""
     if namespace is None:
         return
     try:
         session.client.get(f"/api/v1/namespaces/{namespace}")
     except WorldFailed as error:
-        # Who may not ask is told that nothing was found, which is true.
+        # Without the permission, the answer is that nothing was found, which is true.
         if isinstance(error, ApiError) and error.status == NOT_FOUND:
             raise WorldFailed(f"namespace {namespace}: not found at {session.client.address}") from error
 
 
 def warn_without_ledger(request: ClusterRequest) -> None:
-    """Warn that `apply` would hold everything, where nothing can be remembered."""
+    """Warn that `apply` would hold everything if no ledger can be written."""
     client = request.client()
     try:
         LedgerStore(client).read_all(request.scope(client))
     except NotInstalled as error:
         warn(f"apply would hold everything: {error}")
     except WorldFailed:
-        return  # the plan says so itself
+        return  # the plan reports it itself
 
 
 def apply_rotation(
     request: RotationRequest, interval_seconds: float, timeout_seconds: float, journal: CommandJournal
 ) -> tuple[Sequence[WorkloadResult], str]:
-    """Rotate until all that was begun is verified, with a line on standard error for each wave.
+    """Rotate until every wave is verified, with a line on standard error for each.
 
     What failed meanwhile is given beside what was done, so that both can be told.
     """
@@ -131,7 +131,7 @@ def apply_rotation(
 
 
 def left_behind(done: Collection[WorkloadResult]) -> str:
-    """Return what was done and what is left when somebody stops it in the middle."""
+    """Return what was done and what remains after an interruption."""
     gone = [
         f"{each.last.subject}: {', '.join(action.pod for action in each.evicted)} went"
         + ("" if each.result else ", not verified yet")
@@ -150,7 +150,7 @@ def _waiting(seconds: float) -> Callable[[], object]:
 
 
 _EXPECTED = frozenset({Code.HELD_BY_HEALTH, Code.HELD_BY_COOLDOWN})
-"""What holds every next wave until the last one is whole and measured."""
+"""The reasons that hold the next wave until the last one is ready and measured."""
 
 
 @dataclass(slots=True)
@@ -161,7 +161,7 @@ class WaveProgress:
     _reported: dict[str, str] = field(default_factory=dict)
 
     def tell(self, item: CycleItem) -> None:
-        """Report what a cycle did, unless it is as before; sentences have numbers that change."""
+        """Report a cycle unless its reason is the same; the numbers in sentences always change."""
         line = self._line(item)
         subject = item.decision.subject
         gist = line if item.outcomes else item.decision.reason.code.value
@@ -183,7 +183,7 @@ class WaveProgress:
             gone = f"{run.evicted} of {run.planned} pods have gone"
             return f"a rotation is under way already ({gone}); it is gone on with"
         if run is not None and (not decision.held or decision.reason.code in _EXPECTED):
-            return ""  # the wave's own line says what it waits for
+            return ""  # the wave's own line contains what it waits for
         return f"{decision.reason.code.value}: {decision.reason.sentence}"
 
 

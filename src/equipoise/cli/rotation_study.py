@@ -1,4 +1,4 @@
-"""The study as tables for people and as one document for scripts."""
+"""Prints the rotation study as tables or as one document."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -29,7 +29,7 @@ LEGEND = {
 
 
 def document(question: Experiment, found: Found) -> dict[str, Any]:
-    """Return the study in the shape that scripts rely on."""
+    """Return the study as the document for scripts."""
     return {
         "pods": question.pods,
         "settings": dict(question.settings),
@@ -76,7 +76,7 @@ def _better(realised_percent: float | None) -> str:
 
 
 def futility_sentence(futility: Futility) -> str:
-    """Return after how many rotations the loop gave up where rotating does not help."""
+    """Return after how many rotations the loop stopped if rotating does not help."""
     balanced = f"Going on: {futility.balanced} of {futility.worlds} balanced in the end"
     if not futility.futile:
         return f"{balanced}, none futile."
@@ -85,7 +85,7 @@ def futility_sentence(futility: Futility) -> str:
 
 
 def print_tables(question: Experiment, found: Found) -> None:
-    """Print one table for each cause, one line of what it says, and what the words mean."""
+    """Print one table per cause with a conclusion, and a legend."""
     from equipoise.runtime.console import Console
 
     console = Console()
@@ -109,7 +109,7 @@ def _table(studied: CauseStudied) -> Any:
     from equipoise.runtime.console import table
 
     title = f"{studied.cause}: hot in {studied.worlds} of {studied.drawn} worlds"
-    padding = (0, 1, 0, 0)  # 80 columns hold it
+    padding = (0, 1, 0, 0)  # fits in 80 columns
     laid_out = table("STRATEGY", *NUMBERS, right=NUMBERS, folded=(), padding=padding, title=title)
     for summary in studied.summaries:
         laid_out.add_row(*_cells(summary), style="dim" if summary.strategy == LEFT_ALONE else "")
@@ -132,7 +132,7 @@ def _cells(summary: StrategyMeasured) -> list[str]:
 
 
 def _percent(value: float | None, digits: int = 1) -> str:
-    # Without the sign of a zero that a float has from far behind the point.
+    # Avoid "-0" for a small negative number.
     return "-" if value is None else f"{round(value, digits) + 0.0:.{digits}f} %"
 
 

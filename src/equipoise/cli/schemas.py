@@ -56,7 +56,7 @@ def _manifest(kind: DefinedKind) -> Shape:
 
 
 def _json_schema(node: Any) -> Any:
-    """Turn the API server's words into those of JSON Schema."""
+    """Translate a structural schema of the API server into JSON Schema."""
     if isinstance(node, list):
         return [_json_schema(part) for part in node]
     if not isinstance(node, dict):
@@ -81,7 +81,7 @@ def _json_schema(node: Any) -> Any:
 
 
 def _of(name: str) -> Shape:
-    """Make the schema of a struct of this package, which is loaded when it is asked for."""
+    """Return the schema of a struct of this package, imported on demand."""
     return documents.json_schema(resolve_name(f"equipoise.cli.{name}"))
 
 
@@ -142,7 +142,7 @@ _MANIFESTS: dict[str, tuple[str, Callable[[], Shape]]] = {
     for kind in KINDS
 }
 SCHEMAS: Mapping[str, tuple[str, Callable[[], Shape]]] = _DOCUMENTS | _MANIFESTS
-"""The title of every schema, and what makes it."""
+"""The title and the function of each schema."""
 
 
 def json_schema(name: str) -> Shape:

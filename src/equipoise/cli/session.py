@@ -25,7 +25,7 @@ SOURCES = ("auto", "prometheus", "metrics-server")
 
 @dataclass(frozen=True, slots=True)
 class ClusterRequest:
-    """Which cluster and namespaces a command is about, and where their metrics are."""
+    """The cluster, the namespaces and the metrics of a command."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -36,7 +36,7 @@ class ClusterRequest:
     prometheus: PrometheusOptions = field(default_factory=PrometheusOptions)
 
     def expect_one_scope(self) -> None:
-        """Refuse one namespace and all of them; a namespace of the environment gives way to all."""
+        """Raise BadInput for both -n and -A; -A overrides a namespace of the environment."""
         if self.namespace is not None and self.is_everywhere and "KUBE_NAMESPACE" not in os.environ:
             raise BadInput("-n and -A: expected one of them, not both")
 
@@ -44,11 +44,11 @@ class ClusterRequest:
         return connect(self.kubeconfig, self.context)
 
     def scope(self, client: Client, own: str = "") -> str | None:
-        """Return the namespace that is asked about, by default `own` or the context's; None means all."""
+        """Return the namespace, by default `own` or the context's; None means all."""
         return None if self.is_everywhere else self.namespace or own or client.namespace
 
     def metrics(self, client: Client) -> Metrics:
-        """Choose where usage comes from; `auto` takes Prometheus, and metrics.k8s.io where there is none."""
+        """Return the source of usage; `auto` is Prometheus, or metrics.k8s.io if there is none."""
         if self.metrics_from not in SOURCES:
             raise BadInput(f"--metrics-from: expected {', '.join(SOURCES)}, got {self.metrics_from!r}")
         if self.metrics_from == "metrics-server":
@@ -69,10 +69,10 @@ class ClusterRequest:
 
 
 class Session:
-    """One connection to a cluster, and the ports of a balancer over it."""
+    """One connection to a cluster, and a balancer's ports on it."""
 
     def __init__(self, request: ClusterRequest, client: Client | None = None, *, is_acting: bool) -> None:
-        """Connect, unless there is a client; a session that does not act only warns of unknown pauses."""
+        """Connect unless there is a client; a session that does not act only warns of unreadable pauses."""
         self.client = request.client() if client is None else client
         self.cluster = KubernetesCluster(self.client)
         self.actuator = KubernetesActuator(self.client)
@@ -85,24 +85,24 @@ class Session:
         self.namespaces_protected = ("kube-system", request.operator_namespace)
 
     def now(self) -> float:
-        """Return the time of this machine, as any `Clock`."""
+        """Return the system time, as a `Clock`."""
         return time.time()
 
     def _uid(self, ref: WorkloadRef) -> str | None:
-        """Return the owner with which a ledger is to vanish."""
+        """Return the uid for the owner reference of a workload's ledger."""
         workload = self.cluster.workload(ref)
         return None if workload is None else workload.uid
 
 
 @dataclass(frozen=True, slots=True)
 class WarningPauses:
-    """Pauses for a plan, which changes nothing: one that cannot be read is a warning, once."""
+    """The pauses of a plan, which changes nothing: if they cannot be read, warn once."""
 
     inner: Pauses
     warnings: set[str] = field(default_factory=set)
 
     def pause_of(self, namespace: str) -> str | None:
-        """Return who paused it; None where nobody did, or nobody knows."""
+        """Return who paused a namespace; None if it is not paused or cannot be read."""
         try:
             return self.inner.pause_of(namespace)
         except WorldFailed as error:

@@ -1,4 +1,4 @@
-"""Who may look: this machine alone, or whoever has the token. It stands before all else, sockets too."""
+"""Access control of pages and websockets: only this machine, or clients with the token."""
 
 import hashlib
 import hmac
@@ -24,7 +24,7 @@ _POLICY = (
     "img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
-# The browser itself then refuses to fetch anything from elsewhere.
+# With it, the browser loads nothing from other origins.
 _HEADERS = (
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -42,15 +42,15 @@ _ASK = """<h1>Equipoise</h1><p>This dashboard is open to those who have its toke
 
 
 class Gate:
-    """Lets through what may pass, and answers the rest itself."""
+    """Passes authorised requests to the app, and answers the others itself."""
 
     def __init__(self, app: App, tokens: Tokens | None, pages: Iterable[str]) -> None:
-        self.app = app  # under this name, NiceGUI finds itself behind it
+        self.app = app  # NiceGUI looks for itself under this name
         self._tokens = tokens
         self._pages = frozenset(pages)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or one attempt to open a socket."""
+        """Serve or reject one request or websocket."""
         if scope["type"] not in {"http", "websocket"}:
             await self.app(scope, receive, send)
             return
@@ -58,7 +58,7 @@ class Gate:
         if refusal is None:
             heard = self._while_admitted(scope, receive) if scope["type"] == "websocket" else receive
             if scope.get("method") == "HEAD":
-                scope = {**scope, "method": "GET"}  # the server leaves the body out
+                scope = {**scope, "method": "GET"}  # the server omits the body
             await self.app(scope, heard, _guarded(send))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": refusal.text[:100]})
@@ -66,7 +66,7 @@ class Gate:
             await _answer(send, refusal)
 
     def _while_admitted(self, scope: Scope, receive: Receive) -> Receive:
-        """End a socket whose token was taken back: a browser is heard every few seconds, by its pongs."""
+        """Close a websocket whose token was revoked; checked at each message, pongs included."""
 
         async def heard() -> MutableMapping[str, Any]:
             message = await receive()
@@ -97,7 +97,7 @@ class Gate:
         return HttpAnswer(401, _LOGIN + _ASK, kind="text/html; charset=utf-8")
 
     def _welcome(self, path: str, rest: list[tuple[str, str]], given: str) -> "HttpAnswer":
-        # Not a redirect: a browser that came from elsewhere would not send a strict cookie along with it.
+        # Not a redirect: after a link from another site, a browser would not send a strict cookie with it.
         where = (path if path in self._pages else "/") + (f"?{urlencode(rest)}" if rest else "")
         target = escape(where)
         page = (
@@ -108,7 +108,7 @@ class Gate:
 
 
 class HttpAnswer:
-    """What the gate says itself."""
+    """Return a page of the access control itself."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ _NOT_THIS_HOST = "Asked under a name that is not this machine's: use 127.0.0.1 o
 
 
 def is_loopback_host(host: str) -> bool:
-    """Return whether a Host header names this machine; the port does not matter."""
+    """Return whether a Host header names this machine, with any port."""
     try:
         name = split_url(f"//{host}").hostname or ""
     except ValueError:
@@ -136,7 +136,7 @@ def is_loopback_host(host: str) -> bool:
 
 
 def expect_safe(host: str, token_file: str | None) -> None:
-    """Refuse to show anything to others without a token."""
+    """Raise BadInput for an address that other machines can reach without a token."""
     if token_file is None and not is_loopback(host):
         raise BadInput(
             f"--host {host}: expected --token-file, since others than this machine can look there; "
@@ -146,12 +146,12 @@ def expect_safe(host: str, token_file: str | None) -> None:
 
 def _is_same_origin(headers: dict[str, str]) -> bool:
     origin = headers.get("origin")
-    # Not by a parser of addresses, which raises where somebody sends what is none.
+    # Not with a URL parser, which raises for a malformed header.
     return origin is None or origin.partition("://")[2] == headers.get("host")
 
 
 def _session(token: bytes) -> str:
-    """Derive what the cookie holds: of no use for finding the token, and void when the token is."""
+    """Return the cookie's value: derived from the token, does not reveal it, and is void without it."""
     return hmac.new(token, _PURPOSE, hashlib.sha256).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The pictures' common parts, as ECharts options. What varies is passed in; every key is written here."""
+"""The common parts of the charts, as ECharts options; callers pass data only, never ECharts keys."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,20 +8,20 @@ from equipoise.dashboard.page import drawn, milliseconds
 
 Options = dict[str, Any]
 Point = tuple[float, float | None]
-"""When, and how much; None leaves a hole."""
+"""A time and a value; None leaves a gap."""
 
 AHEAD: Options = {"animation": False, "legend": {"type": "scroll", "top": 0}}
 GRID: Options = {"left": 8, "right": 16, "top": 40, "bottom": 8, "containLabel": True}
 LEVEL_RIGHT = 72
-"""Room for the names of levels, which stand at the right of the picture."""
+"""The margin for the names of levels, at the right of the chart."""
 TIMES: Options = {"hideOverlap": True, "alignMinLabel": "left", "alignMaxLabel": "right", "fontSize": 11}
 LABEL: Options = {"interval": 0, "hideOverlap": True, "width": 90, "overflow": "truncate"}
 WHOLE = frozenset({"decisions", "pods", "replicas"})
-"""Units of which there is no half."""
+"""Units that are whole numbers."""
 ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
-"""Where an axis may end, times a power of ten: its ticks divide these."""
+"""The possible ends of an axis, times a power of ten: its ticks divide these."""
 LABELLED_MAX = 12
-"""More names than these do not fit below an axis; pointing at a bar tells its name."""
+"""The maximum number of names below an axis; with more, the tooltip of a bar shows its name."""
 
 
 class Line(NamedTuple):
@@ -31,11 +31,11 @@ class Line(NamedTuple):
     colour: str
     points: Sequence[Point]
     is_step: bool = False
-    """Whether a value stays until the next one."""
+    """True if a value holds until the next one."""
     is_dashed: bool = False
     is_filled: bool = False
     on_right: bool = False
-    """Whether it is measured on the axis at the right."""
+    """True if it uses the axis at the right."""
 
 
 class Bar(NamedTuple):
@@ -44,23 +44,23 @@ class Bar(NamedTuple):
     name: str
     value: float | None
     colour: str = ""
-    """Where it differs from its row's."""
+    """The bar's own colour, if it differs from its row's."""
     label: str = ""
-    """What stands above it."""
+    """The label above the bar."""
 
 
 class Level(NamedTuple):
-    """A line across the picture at one value."""
+    """A horizontal line at one value."""
 
     name: str
     value: float | None
     colour: str
     is_reached: bool = True
-    """Whether the picture goes up to it, also where nothing else does."""
+    """True if the axis always includes it."""
 
 
 def over_time(unit: str, lines: Sequence[Line], levels: Sequence[Level] = ()) -> Options:
-    """Draw lines over time; `unit` names the axis at the left, and a line at the right says so itself."""
+    """Return a chart of lines over time; `unit` is that of the left axis."""
     values = [value for line in lines if not line.on_right for _, value in line.points]
     reached = [level.value for level in levels if level.is_reached]
     axes: list[Options] = [_axis(unit, values, reached) | {"scale": False}]
@@ -81,7 +81,7 @@ def over_time(unit: str, lines: Sequence[Line], levels: Sequence[Level] = ()) ->
 
 
 def _axis(unit: str, values: Iterable[float | None], levels: Iterable[float | None]) -> Options:
-    """Return the axis of the values: as high as the highest of them, or as the highest level above them."""
+    """Return the value axis: up to the highest value, or to the highest level if that is above it."""
     made: Options = {"type": "value", "name": unit}
     if unit in WHOLE:
         made["minInterval"] = 1
@@ -160,7 +160,7 @@ def dots(name: str, colour: str, values: Sequence[Bar], *, symbol: str = "circle
 
 
 def by_name(unit: str, names: Sequence[str], series: Sequence[Options], *, trigger: str = "item") -> Options:
-    """Draw rows of bars and dots over names; with many names, they are told when one is pointed at."""
+    """Return a chart of bars and dots over names; with many names, only the tooltip shows them."""
     shows = len(names) <= LABELLED_MAX
     values = [bar["value"] for one in series for bar in one["data"]]
     reached = [mark["yAxis"] for one in series for mark in one.get("markLine", {}).get("data", ())]

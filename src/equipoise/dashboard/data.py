@@ -1,9 +1,7 @@
-"""Reading journals for the pages: a cheap look whether there is news, and reads that are bounded.
+"""Reads journals for the pages: a cheap check for changes, and reads of bounded size.
 
-A journal that is not there yet, is replaced or is damaged is one line of trouble, and is tried again when its
-files change.
-
-One look at the journals for all viewers, and one read for those who see the same.
+A journal that is missing, replaced or damaged is one error line, and is read again when its files change. One
+check serves all viewers, and one read serves all viewers of the same page.
 """
 
 import asyncio
@@ -22,22 +20,22 @@ from equipoise.core.errors import EquipoiseError
 from equipoise.engine.balancer import BALANCERS
 
 RECORDS_MAX = 400
-"""As many of a balancer's newest records as a page is made from."""
+"""The maximum number of a balancer's newest records on its page."""
 BYTES_MAX = 32 << 20
-"""As much of them, inputs included, as is held for a page."""
+"""The maximum size of these records, inputs included."""
 NEWEST_MAX = 100
-"""As many of each balancer's newest records as the overview is made from."""
+"""The maximum number of each balancer's newest records on the overview."""
 SUBJECTS_MAX = 1000
 LISTED_MAX = 50
 LATEST = "~"
-"""Above every id: the list begins with the newest."""
+"""Above every id, so that the list begins with the newest record."""
 YOUNG_SECONDS = 2.0
-"""A file changed so lately may change again without a newer time."""
+"""A file modified more recently may change again without a newer modification time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What the list of the journal is narrowed by."""
+    """The filter of the journal's list."""
 
     balancer: str = ""
     subject: str = ""
@@ -47,13 +45,13 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class JournalReading:
-    """What was read, the newest first, and one line for each journal that could not be."""
+    """The records read, newest first, and one error for each journal that could not be read."""
 
     records: tuple[Record, ...] = ()
     subjects: tuple[str, ...] = ()
-    troubles: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     is_cut: bool = False
-    """Whether there are older ones."""
+    """True if there are older records."""
 
 
 @dataclass
@@ -64,8 +62,8 @@ class Journals:
     _stamp: tuple[object, ...] | None = field(default=None, init=False)
     _is_young: bool = field(default=True, init=False)
 
-    def has_news(self, now: Callable[[], float] = time.time) -> bool:
-        """Look at the files' times and sizes only: whether anything may have been written since."""
+    def has_changed(self, now: Callable[[], float] = time.time) -> bool:
+        """Return whether the journals may have changed since the last call, by the files' times and sizes."""
         found = tuple(part for path in self.paths for part in _stamps(path))
         was_young, before = self._is_young, self._stamp
         youngest = max((stamp[3] for stamp in found), default=0)
@@ -110,7 +108,7 @@ class Journals:
         return JournalReading(
             records[:count],
             tuple(islice(dict.fromkeys(name for one in readings for name in one.subjects), SUBJECTS_MAX)),
-            tuple(line for one in readings for line in one.troubles),
+            tuple(line for one in readings for line in one.errors),
             is_cut=len(records) > count,
         )
 
@@ -120,13 +118,11 @@ def _attempt(path: Path, read: Callable[[JournalReader], JournalReading]) -> Jou
         reader = open_reader(path)
         try:
             found = read(reader)
-            return replace(found, troubles=(*found.troubles, *(f"{each}." for each in reader.damages.lines)))
+            return replace(found, errors=(*found.errors, *(f"{each}." for each in reader.damages.lines)))
         finally:
             reader.close()
     except (EquipoiseError, OSError) as error:
-        return JournalReading(
-            troubles=(f"{' '.join(str(error).split())}. It is read again when it changes.",)
-        )
+        return JournalReading(errors=(f"{' '.join(str(error).split())}. It is read again when it changes.",))
 
 
 def _sorted(records: Iterable[Record]) -> list[Record]:
@@ -138,7 +134,7 @@ def _newness(record: Record) -> tuple[str, float]:
 
 
 def _once(records: Iterable[Record]) -> Iterator[Record]:
-    """Leave out what two journals both have."""
+    """Yield each record once, even if two journals have it."""
     last = ""
     for record in records:
         if record.id != last:
@@ -147,15 +143,15 @@ def _once(records: Iterable[Record]) -> Iterator[Record]:
 
 
 def _bounded(records: Iterable[Record], bytes_max: int) -> Iterator[Record]:
-    """Keep inputs while they fit; the rest goes on without them."""
-    left = bytes_max
+    """Yield the records: with their inputs up to a total size, then without."""
+    bytes_left = bytes_max
     for record in records:
-        left -= len(record.to_json())
-        yield record if left > 0 else record.without_inputs()
+        bytes_left -= len(record.to_json())
+        yield record if bytes_left > 0 else record.without_inputs()
 
 
 def _stamps(path: Path) -> Iterator[tuple[str, int, int, int]]:
-    """Yield the files of a journal, its log and its older parts apart from what they were."""
+    """Yield path, inode, size and modification time of each file of a journal."""
     for part in (path, Path(f"{path}-wal"), *_older(path)):
         try:
             found = part.stat()
@@ -168,57 +164,57 @@ def _older(path: Path) -> Sequence[Path]:
     return (path.with_name(f"{path.name}.1"),) if path.suffix == ".jsonl" else ()
 
 
-LOOK_SECONDS = 1.0
-PATIENCE = 5.0
-"""A journal that takes long to read is looked at after this many times as long: reading is not all we do."""
-KEPT_MAX = 16
-"""As many readings as are kept for the next viewer."""
+CHECK_SECONDS = 1.0
+DELAY_FACTOR = 5.0
+"""The delay before the next check, as a multiple of the last read's duration."""
+READINGS_MAX = 16
+"""The maximum number of readings that are cached for other viewers."""
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 
 class Live:
-    """Counts the generations of what the journals say, and reads each wish once in each."""
+    """Counts the journals' changes as generations, and caches each reading within a generation."""
 
     def __init__(self, journals: Journals) -> None:
         self.journals = journals
         self.generation = 0
-        """Rises whenever there may be something new."""
+        """Incremented whenever the journals may have changed."""
         self._read_seconds = 0.0
         self._readings: dict[tuple[int, Hashable], asyncio.Task[Any]] = {}
 
     async def watch(self) -> None:
-        """Look for news until cancelled; a look that fails is made again."""
+        """Check for changes until cancelled; a failed check is retried."""
         while True:
             try:
-                has_news = await asyncio.to_thread(self.journals.has_news)
-            except Exception:  # noqa: BLE001 - whatever it is, the pages stay, and the next look may do better
+                has_changed = await asyncio.to_thread(self.journals.has_changed)
+            except Exception:  # noqa: BLE001 - the pages stay, and the next check may succeed
                 _LOG.exception("a look at the journals failed")
-                has_news = True
-            self.generation += has_news
-            await asyncio.sleep(max(LOOK_SECONDS, PATIENCE * self._read_seconds))
+                has_changed = True
+            self.generation += has_changed
+            await asyncio.sleep(max(CHECK_SECONDS, DELAY_FACTOR * self._read_seconds))
 
-    async def read(self, wish: Hashable, how: Callable[[Journals], T]) -> T:
-        """Read, or give what somebody else has just read."""
-        key = (self.generation, wish)
+    async def read(self, request: Hashable, read_journals: Callable[[Journals], T]) -> T:
+        """Return a reading, cached within the generation."""
+        key = (self.generation, request)
         task = self._readings.get(key)
         if task is None:
-            self._forget()
-            task = self._readings[key] = asyncio.create_task(self._timed(how))
-        made: T = await asyncio.shield(task)
-        return made
+            self._evict()
+            task = self._readings[key] = asyncio.create_task(self._timed(read_journals))
+        reading: T = await asyncio.shield(task)
+        return reading
 
-    def _forget(self) -> None:
-        """Drop what is out of date, and the oldest where there is too much."""
+    def _evict(self) -> None:
+        """Drop the readings of older generations, and the oldest above the limit."""
         for old in [key for key in self._readings if key[0] != self.generation]:
             del self._readings[old]
-        while len(self._readings) >= KEPT_MAX:
+        while len(self._readings) >= READINGS_MAX:
             del self._readings[next(iter(self._readings))]
 
-    async def _timed(self, how: Callable[[Journals], T]) -> T:
+    async def _timed(self, read_journals: Callable[[Journals], T]) -> T:
         began = time.monotonic()
         try:
-            return await asyncio.to_thread(how, self.journals)
+            return await asyncio.to_thread(read_journals, self.journals)
         finally:
             self._read_seconds = time.monotonic() - began

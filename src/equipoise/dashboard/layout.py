@@ -54,13 +54,13 @@ FAVICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><style>
 path{fill:none;stroke:#0f766e;stroke-width:2.6;stroke-linecap:round;stroke-linejoin:round}
 @media(prefers-color-scheme:dark){path{stroke:#56c2b6}}</style>
 <path d="M16 5v21M10 27h12M5 9h22M5 9l-3.4 8h6.8zM27 9l-3.4 8h6.8z"/></svg>"""
-"""A pair of scales, level."""
+"""The icon: a pair of scales."""
 
 _STYLE = Path(__file__).with_name("style.css")
 
 
 def variable(name: str) -> str:
-    """Return a colour as the browser looks it up."""
+    """Return the CSS variable of a colour."""
     return f"var(--{name})"
 
 
@@ -81,7 +81,7 @@ def chart_options(options: Any) -> dict[str, Any]:
     made: dict[str, Any] = painted(options, palette)
     axes = made.get("yAxis")
     if isinstance(axes, list) and len(axes) > 1:
-        # The name of an axis at the right ends there.
+        # Align the name of a right axis to its end.
         axes[1] = {"nameTextStyle": {"align": "right"}} | axes[1]
     return made | {"animation": False, "useUTC": True}
 
@@ -99,7 +99,7 @@ def _axis() -> dict[str, Any]:
 
 
 def _series() -> dict[str, Any]:
-    # Brightening what is pointed at needs colours that can be computed with; these are names.
+    # ECharts cannot brighten the item under the pointer: our colours are CSS variables.
     label = {"color": variable("ink"), "textBorderColor": "transparent", "textBorderWidth": 0, "fontSize": 11}
     mark = {"label": label | {"color": variable("ink-soft")}, "emphasis": {"disabled": True}}
     return {"emphasis": {"disabled": True}, "label": label, "markLine": mark}
@@ -141,7 +141,7 @@ CHART_THEME: dict[str, Any] = {
     "custom": _series(),
     "pie": _series(),
 }
-"""What ECharts takes where a chart says nothing; its words are its own."""
+"""Default options of every chart, in ECharts' terms."""
 
 
 PAGES = {
@@ -174,7 +174,7 @@ _SCRIPT = """
 """
 
 
-# Before the first paint: a page that turns dark a moment later would flash.
+# Before the first paint: switching to dark later would flash.
 
 
 def dress() -> None:
@@ -183,7 +183,7 @@ def dress() -> None:
 
 
 def bar(current: str) -> None:
-    """Draw the bar above every page."""
+    """Draw the navigation bar of a page."""
     links = "".join(_link(path, title, current) for path, title in PAGES.items())
     ui.html(
         f'<a class="skip" href="#content">To the content</a>'
@@ -200,14 +200,14 @@ def _link(path: str, title: str, current: str) -> str:
 
 
 class Block:
-    """A piece of HTML on a page that is sent again only when it has changed."""
+    """A piece of HTML on a page; sent to the browser only when it has changed."""
 
     def __init__(self, markup: Markup, tag: str = "div", classes: str = "") -> None:
         self._markup = markup
         self.element = ui.html(markup.html, sanitize=False, tag=tag).classes(classes)
 
     def show(self, markup: Markup) -> None:
-        """Put another one in its place."""
+        """Replace the HTML if it differs."""
         if markup != self._markup:
             self._markup = markup
             self.element.set_content(markup.html)
@@ -228,7 +228,7 @@ class Picture:
         self._chart.props["aria-label"] = f"{chart.title}. {chart.description}"
 
     def show(self, chart: Chart) -> None:
-        """Draw it again where it differs."""
+        """Update the chart if it differs."""
         self._head.show(render.figure_heading(chart))
         options = chart_options(chart.options)
         if options != self._options:
@@ -250,7 +250,7 @@ class SectionView:
             self._tail = Block(drawn.tail)
 
     def show(self, drawn: Drawing) -> None:
-        """Put newer figures of the same subject in their places."""
+        """Update the figures of the same subject."""
         self._head.show(drawn.head)
         for picture, chart in zip(self._pictures, drawn.charts, strict=True):
             picture.show(chart)
@@ -258,16 +258,16 @@ class SectionView:
 
 
 class Sections:
-    """The sections of a page: patched while they keep their shape, drawn anew when they lose it."""
+    """The sections of a page: updated in place while their shape is the same, else drawn again."""
 
     def __init__(self, *, is_glance: bool) -> None:
-        """Make room for them; at a glance they stand side by side."""
+        """Create the container of the sections; on the overview they are side by side."""
         self._place = ui.element("div").classes("glance" if is_glance else "")
         self._shapes: list[tuple[object, ...]] | None = None
         self._views: list[SectionView] = []
 
     def show(self, drawings: Sequence[Drawing]) -> None:
-        """Show these, in this order."""
+        """Show these sections, in this order."""
         shapes = [drawn.shape for drawn in drawings]
         if shapes == self._shapes:
             for view, drawn in zip(self._views, drawings, strict=True):
@@ -280,7 +280,7 @@ class Sections:
 
 
 class RecordList:
-    """Records that open; those that stay keep open what a reader has opened."""
+    """Records that can be opened; those that remain on an update stay open."""
 
     def __init__(self) -> None:
         self._place = ui.element("div").classes("records")
@@ -288,7 +288,7 @@ class RecordList:
         self._is_first = True
 
     def show(self, found: Sequence[tuple[str, Markup]]) -> None:
-        """Show these, by their ids, in this order."""
+        """Show these records, by their ids, in this order."""
         wanted = dict(found)
         for gone in [name for name in self._shown if name not in wanted]:
             self._shown.pop(gone).element.delete()

@@ -25,17 +25,17 @@ from equipoise.core.errors import DECODE_ERRORS
 from equipoise.core.quantity import Quantity
 
 COLOURS = ("hot", "cold", "target", "limit", "band", "actual", "muted", "good", "bad", "held")
-"""What a colour means. `hot`, `bad` and `limit` warn, `band` is translucent, `muted` stays behind."""
+"""The names of colours, by meaning; `band` is translucent."""
 
 STANDINGS = ("trouble", "acted", "held", "preview", "quiet")
-"""How a decision stands, what wants a look first; `trouble` is drawn as `bad`, `acted` as `good`."""
+"""The standings of a decision, most urgent first; `trouble` is drawn as `bad`, `acted` as `good`."""
 
 SECTIONS_MAX = 12
-"""Each has some pictures, and a browser should stay quick."""
+"""The maximum number of sections: each has charts, and the browser should stay fast."""
 
 
 def painted(options: Any, palette: Mapping[str, str]) -> Any:
-    """Put a theme's colours in the places of the words; what the palette lacks stays as it is."""
+    """Return options with the names of colours replaced by a theme's values; unknown names stay."""
     if isinstance(options, Mapping):
         return {
             key: palette.get(part, part)
@@ -50,7 +50,7 @@ def painted(options: Any, palette: Mapping[str, str]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One figure that is read at a glance."""
+    """One key figure: a name, a value and a note."""
 
     name: str
     value: str
@@ -59,17 +59,17 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A picture: the options of ECharts without colours of text and lines, which the theme gives."""
+    """A chart: ECharts options without the colours of text and lines, which the theme sets."""
 
     title: str
     options: Mapping[str, Any]
     description: str
-    """The same in words, for those who can't see it."""
+    """The chart's content in words, for screen readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text; the columns named in `figures` are numbers and stand to the right."""
+    """Rows of text; the columns named in `figures` are numbers, aligned right."""
 
     title: str
     columns: tuple[str, ...]
@@ -79,7 +79,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """All about one subject: a workload, a node, a fleet of tiers."""
+    """The section of one subject: a workload, a node, a fleet of tiers."""
 
     subject: str
     reason: str
@@ -90,9 +90,9 @@ class Section:
     standing: str = "quiet"
     """One of `STANDINGS`."""
     at: float | None = None
-    """When the decision was made, or last made again: seconds since 1970."""
+    """The time of the last same decision, in seconds since 1970."""
     record: str = ""
-    """The id of the newest record, which the journal has."""
+    """The id of the newest record in the journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +110,15 @@ NAME_MAX = 80
 SENTENCE_MAX = 600
 MIB = 1024.0**2
 NUMBER_MAX = 1e15
-"""Beyond this a number is a mistake; browsers count no further either."""
+"""The largest plausible number, and the largest exact integer of JavaScript."""
 DECIMALS = {"cores": 3, "load": 2, "MiB": 1, "%": 1}
 DIGITS = 6
-"""As many as a picture can show."""
+"""The maximum number of points in a chart."""
 _MANY = (list, tuple)
 
 
 def number(value: object) -> float | None:
-    """Read a number; anything else, and what nobody can draw, is unknown."""
+    """Return a finite, plausible number; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if -NUMBER_MAX <= value <= NUMBER_MAX else None
@@ -130,7 +130,7 @@ def count(value: object) -> int | None:
 
 
 def quantity(value: object) -> float | None:
-    """Read a Kubernetes quantity as a plain number: cores, bytes, nodes."""
+    """Return a Kubernetes quantity as a number of cores, bytes or nodes."""
     if not isinstance(value, str):
         return number(value)
     try:
@@ -140,17 +140,17 @@ def quantity(value: object) -> float | None:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Read a mapping; anything else is an empty one."""
+    """Return a mapping; an empty one for anything else."""
     return value if isinstance(value, Mapping) else {}
 
 
 def items(value: object) -> Sequence[Any]:
-    """Read a list; anything else is an empty one."""
+    """Return a list; an empty one for anything else."""
     return value if isinstance(value, _MANY) else ()
 
 
 def text(value: object, length_max: int = NAME_MAX) -> str:
-    """Read a name or a sentence: one line that can be shown, and not longer than a page can bear."""
+    """Return a name or a sentence as one printable line of bounded length."""
     if not isinstance(value, str):
         return ""
     line = "".join(letter if letter.isprintable() else " " for letter in value[: 4 * length_max])
@@ -159,25 +159,25 @@ def text(value: object, length_max: int = NAME_MAX) -> str:
 
 
 def figure(value: float | None, unit: str = "") -> str:
-    """Write a number with as many decimals as its unit has, for a column that names the unit."""
+    """Return a number with its unit's decimals, for a column that names the unit."""
     if value is None:
         return UNKNOWN
     decimals = DECIMALS.get(unit, 0)
-    return f"{round(value, decimals) + 0.0:,.{decimals}f}"  # nothing has no sign
+    return f"{round(value, decimals) + 0.0:,.{decimals}f}"  # avoids -0
 
 
 def amount(value: float | None, unit: str) -> str:
-    """Write a number with its unit."""
+    """Return a number with its unit."""
     return UNKNOWN if value is None else f"{figure(value, unit)} {unit}"
 
 
 def counted(value: int, noun: str) -> str:
-    """Write how many there are: `1 pod`, `3 pods`."""
+    """Return a count with its noun: `1 pod`, `3 pods`."""
     return f"{value:,} {noun}{'' if value == 1 else 's'}"
 
 
 def drawn(value: float | None) -> float | None:
-    """Return a number as a picture needs it, without digits that nobody sees; None leaves a hole."""
+    """Return a number rounded for a chart; None leaves a gap."""
     if value is None or not math.isfinite(value):
         return None
     short = float(f"{value:.{DIGITS}g}")
@@ -189,7 +189,7 @@ def mebibytes(value: float | None) -> float | None:
 
 
 def moment(at: float | None) -> str:
-    """Write a time as the journal does."""
+    """Return a time in the journal's format."""
     try:
         return UNKNOWN if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
@@ -197,5 +197,5 @@ def moment(at: float | None) -> str:
 
 
 def milliseconds(at: float) -> int | None:
-    """Return a time as ECharts counts it; None where there is no such time."""
+    """Return a time in milliseconds, as ECharts needs it; None if it is out of range."""
     return None if moment(at) == UNKNOWN else round(at * 1000)

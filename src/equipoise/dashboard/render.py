@@ -28,7 +28,7 @@ NOTHING = Markup("")
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A section, taken apart: what stands above its charts, the charts, what stands below."""
+    """A rendered section: the part above its charts, the charts, and the part below."""
 
     subject: str
     head: Markup
@@ -37,12 +37,12 @@ class Drawing:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What must be the same for a newer one to be put into its place."""
+        """The structure that must be equal for an update in place."""
         return (self.subject, *((chart.title, _structure(chart.options)) for chart in self.charts))
 
 
 def _structure(options: object) -> object:
-    """Return what a chart is made of, without its values: ECharts keeps parts that are no longer named."""
+    """Return the structure of a chart without its values: ECharts never removes parts on an update."""
     if isinstance(options, Mapping):
         return tuple((key, None if key == "data" else _structure(part)) for key, part in options.items())
     if isinstance(options, list | tuple):
@@ -50,16 +50,16 @@ def _structure(options: object) -> object:
     return None
 
 
-def heading(page: Page, troubles: Sequence[str] = (), note: str = "") -> Markup:
-    """Draw what a page begins with."""
+def heading(page: Page, errors: Sequence[str] = (), note: str = "") -> Markup:
+    """Return the heading of a page."""
     said = " ".join(filter(None, (page.summary, note)))
     title = f'<h1 id="content" tabindex="-1">{escape(page.title)}</h1>'
     lead = f'<div class="lead">{title}<p>{escape(said)}</p></div>'
-    return Markup(lead + _troubles(troubles) + facts(page.facts))
+    return Markup(lead + _errors(errors) + facts(page.facts))
 
 
 def drawing(section: Section, link: str = "", journal: str = "") -> Drawing:
-    """Take a section apart; its subject leads to `link`, its time to its records."""
+    """Render a section; its subject links to `link`, its time to its records."""
     name = escape(section.subject)
     title = f'<a href="{escape(link)}">{name}</a>' if link else name
     past = f' · <a href="{escape(journal)}">journal</a>' if journal else ""
@@ -71,13 +71,13 @@ def drawing(section: Section, link: str = "", journal: str = "") -> Drawing:
     return Drawing(section.subject, Markup(head), section.charts, Markup("".join(map(table, section.tables))))
 
 
-def _troubles(troubles: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(line)}</li>" for line in troubles)
+def _errors(errors: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(line)}</li>" for line in errors)
     return f'<ul class="troubles" role="status">{items}</ul>' if items else ""
 
 
 def facts(parts: Sequence[Fact]) -> str:
-    """Draw figures side by side."""
+    """Return key figures side by side."""
     if not parts:
         return ""
     return f'<dl class="facts">{"".join(map(_fact, parts))}</dl>'
@@ -89,14 +89,14 @@ def _fact(fact: Fact) -> str:
 
 
 def badge(text: str, standing: str) -> str:
-    """Draw a reason in the colour of how the decision stands, which the title says too."""
+    """Return a reason in the colour of the decision's standing, with the standing as tooltip."""
     if not text:
         return ""
     return f'<span class="badge by-{escape(standing)}" title="{escape(standing)}">{escape(text)}</span>'
 
 
 def table(part: Table) -> str:
-    """Draw a table that scrolls by itself where the window is narrow."""
+    """Return a table, which scrolls by itself in a narrow window."""
     if not part.rows:
         return ""
     numeric = [column in part.figures for column in part.columns]
@@ -127,12 +127,12 @@ def _time(at: float) -> str:
 
 
 def figure_heading(chart: Chart) -> Markup:
-    """Draw what stands above a chart, and what it says for those who can't see it."""
+    """Return the heading of a chart, and its description for screen readers."""
     return Markup(f'<h3>{escape(chart.title)}</h3><p class="unseen">{escape(chart.description)}</p>')
 
 
 def options_of(values: Iterable[str], chosen: str, first: str) -> str:
-    """Draw the choices of a select; the first means all."""
+    """Return the options of a select; the first means all."""
     made = [f'<option value="">{escape(first)}</option>']
     for value in values:
         mark = " selected" if value == chosen else ""
@@ -141,7 +141,7 @@ def options_of(values: Iterable[str], chosen: str, first: str) -> str:
 
 
 def subject_form(chosen: str, subjects: Sequence[str], action: str) -> Markup:
-    """Draw the choice of a subject: typed, or taken from the newest ones."""
+    """Return the input of a subject: typed, or chosen from the newest ones."""
     known = "".join(f'<option value="{escape(subject)}"></option>' for subject in subjects)
     everything = f'<a class="button" href="{escape(action)}">All</a>' if chosen else ""
     return Markup(
@@ -153,19 +153,19 @@ def subject_form(chosen: str, subjects: Sequence[str], action: str) -> Markup:
 
 
 def query(path: str, parameters: Mapping[str, str]) -> str:
-    """Write an address of ours, without the parameters that say nothing."""
+    """Return an address of the dashboard, without empty parameters."""
     said = {name: value for name, value in parameters.items() if value}
     return f"{path}?{urlencode(said)}" if said else path
 
 
 ROWS_MAX = 100
-"""As many actions, held ones or outcomes of one record as are shown."""
+"""The maximum number of actions, held actions or outcomes shown per record."""
 WORDS_MAX = 400
 PARTS_MAX = 40
 
 
 def line(record: Record) -> Markup:
-    """Draw what stands in the list."""
+    """Return the summary line of a record."""
     reason = record.decision.reason
     return Markup(
         f'<summary><span class="when">{escape(moment(record.at))}</span>'
@@ -183,27 +183,33 @@ def _again(record: Record) -> str:
 
 
 def inside(record: Record) -> Markup:
-    """Draw what a line opens to: numbers, actions, what was held, what came of it."""
+    """Return the details of a record: numbers, actions, held actions and outcomes."""
     decision = record.decision
     tables = (
         _numbers(record),
-        _bounded("Planned", ("Action", "About"), [_deed(action) for action in decision.actions]),
+        _bounded("Planned", ("Action", "About"), [_action_html(action) for action in decision.actions]),
         _bounded(
             "Held",
             ("Action", "About", "Reason", "Why"),
-            [(*_deed(part.action), part.reason.value, _words(part.sentence)) for part in decision.held],
+            [
+                (*_action_html(part.action), part.reason.value, _words(part.sentence))
+                for part in decision.held
+            ],
         ),
         _bounded(
             "What came of it",
             ("Action", "About", "Result", "Detail"),
-            [(*_deed(part.action), _words(part.result), _words(part.detail)) for part in record.outcomes],
+            [
+                (*_action_html(part.action), _words(part.result), _words(part.detail))
+                for part in record.outcomes
+            ],
         ),
     )
     return Markup(f'<div class="inside">{"".join(map(table, tables))}{_provenance(record)}</div>')
 
 
 def whole(record: Record) -> Markup:
-    """Draw a record, closed."""
+    """Return a record, collapsed."""
     return Markup(line(record).html + inside(record).html)
 
 
@@ -224,7 +230,7 @@ def _bounded(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...
     return Table(said, columns, shown)
 
 
-def _deed(action: Action) -> tuple[str, str]:
+def _action_html(action: Action) -> tuple[str, str]:
     fields: dict[str, Any] = msgspec.to_builtins(action)
     kind = fields.pop("kind", type(action).__name__)
     fields.pop("uid", None)

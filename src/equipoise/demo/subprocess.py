@@ -1,4 +1,4 @@
-"""Ends child processes with the demo: a child exits when its standard input reaches the end.
+"""Ends child processes with the demo: a child exits when its standard input reaches end of file.
 
 A demo that is killed can stop nothing any more. But its end of each child's standard input is closed by the
 kernel, whichever way it ended; nothing is ever written there.
@@ -21,12 +21,12 @@ _CLEAN_UP = (sys.executable, "-c", "from equipoise.demo.subprocess import clean_
 
 @contextmanager
 def cleanup_on_exit(folder: Path) -> Iterator[None]:
-    """Have a child stop the Redis of a folder, and remove the folder, should we be killed meanwhile."""
+    """Start a child that stops the Redis of a folder and removes the folder if this process is killed."""
     with subprocess.Popen(
         [*_CLEAN_UP, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C, and a terminal that closes, are for us
+        start_new_session=True,  # Ctrl-C and a closing terminal concern only the parent
     ) as cleaner:
         try:
             yield
@@ -43,12 +43,12 @@ def clean_up() -> None:
         from equipoise.core.errors import EquipoiseError
 
         with suppress(EquipoiseError), embedded(folder / REDIS) as url:
-            del url  # whoever leaves last turns it off, and nobody else is there
+            del url  # the last user stops the server, and there is no other
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def end_at_eof() -> None:
-    """End this process as by SIGTERM when its standard input ends."""
+    """End this process with SIGTERM when its standard input reaches end of file."""
     threading.Thread(target=_terminate_at_eof, name="tether", daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""All balancers at a glance: who is in trouble, what each decided last, how much was done, held and told."""
+"""The overview of all balancers: subjects in trouble, the latest decisions, and counts by standing."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from equipoise.dashboard.page import (
     moment,
     text,
 )
-from equipoise.dashboard.summary import by_subject, first_looks, standing_of, tallies, words_of
+from equipoise.dashboard.summary import by_subject, most_urgent_first, standing_of, tallies, words_of
 from equipoise.engine.balancer import BALANCERS
 
 TROUBLES_MAX = 30
@@ -27,13 +27,13 @@ COLOURS = {"trouble": "bad", "acted": "good", "held": "held", "preview": "cold",
 
 
 def page(records: Sequence[Record]) -> Page:
-    """Show what wants a look first, then each balancer; the newest record comes first."""
+    """Return the page: subjects in trouble first, then each balancer; records are newest first."""
     by_balancer = {name: [one for one in records if one.balancer == name] for name in BALANCERS}
     everything = [own for found in map(by_subject, by_balancer.values()) for own in found.values()]
     troubles = [own[0] for own in everything if standing_of(own[0]) == "trouble"]
     sections = [_section(name, own, records) for name, own in by_balancer.items()]
     sections.sort(key=lambda section: section.standing != "trouble")
-    first = (_trouble(troubles),) if troubles else ()
+    first = (_trouble_section(troubles),) if troubles else ()
     said = (
         f"{counted(len(everything), 'subject')} in {counted(len(records), 'record')}; "
         f"{len(troubles) or 'none'} in trouble."
@@ -43,8 +43,8 @@ def page(records: Sequence[Record]) -> Page:
     return Page("Overview", said, tallies(everything), (*first, *sections))
 
 
-def _trouble(troubles: Sequence[Record]) -> Section:
-    """List what wants a look, the newest first."""
+def _trouble_section(troubles: Sequence[Record]) -> Section:
+    """Return the section of subjects in trouble, newest first."""
     newest = sorted(troubles, key=lambda record: -record.until)
     rows = tuple(
         (
@@ -73,8 +73,8 @@ def _section(name: str, own: Sequence[Record], everything: Sequence[Record]) -> 
     if not own:
         return Section(name, "", f"Nothing has been decided yet: {BALANCERS[name].summary}.")
     found = by_subject(own)
-    looks = [found[subject][0] for subject in first_looks(found)]
-    first = looks[0]
+    latest = [found[subject][0] for subject in most_urgent_first(found)]
+    first = latest[0]
     newest = max(own, key=lambda record: record.until)
     words, course = words_of(newest), _course(own, everything)
     return Section(
@@ -83,15 +83,15 @@ def _section(name: str, own: Sequence[Record], everything: Sequence[Record]) -> 
         f"{text(newest.decision.subject)}: {text(words.sentence, SENTENCE_MAX)}",
         facts=(Fact("Subjects", f"{len(found):,}", BALANCERS[name].summary), *tallies(list(found.values()))),
         charts=() if course is None else (course,),
-        tables=(_latest(looks),),
+        tables=(_latest(latest),),
         standing="trouble" if standing_of(first) == "trouble" else standing_of(newest),
         at=newest.until,
         record=newest.id,
     )
 
 
-def _latest(looks: Sequence[Record]) -> Table:
-    """Return the newest sentences, those first that want a look."""
+def _latest(latest: Sequence[Record]) -> Table:
+    """Return the newest decisions, most urgent first."""
     rows = tuple(
         (
             moment(record.until),
@@ -100,13 +100,13 @@ def _latest(looks: Sequence[Record]) -> Table:
             standing_of(record),
             text(words_of(record).sentence, SENTENCE_MAX),
         )
-        for record in looks[:LATEST_MAX]
+        for record in latest[:LATEST_MAX]
     )
     return Table("Latest", ("When", "Subject", "Reason", "Standing", "Why"), rows)
 
 
 def _course(own: Sequence[Record], everything: Sequence[Record]) -> Chart | None:
-    """Count decisions by how they stand, in spans that are the same for all balancers."""
+    """Return decisions by standing over time; the time spans are the same for all balancers."""
     times = [record.at for record in everything if milliseconds(record.at) is not None]
     if not times:
         return None

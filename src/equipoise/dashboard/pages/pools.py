@@ -1,4 +1,4 @@
-"""Pools: tiers with their targets, who is in them and busy, and who moved."""
+"""The pools page: tiers with their targets, idle and busy pods, and moves."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,13 +24,13 @@ BALANCER = "pools"
 TIERS_MAX = 24
 LINES_MAX = 6
 LOOKS_MAX = 400
-DEEDS_MAX = 50
+ACTIONS_MAX = 50
 STAYS = {"idle": "good", "busy": "actual", "leased": "cold", "draining": "muted"}
-"""What pods do, and how that is coloured."""
+"""The states of pods, and their colours."""
 
 
 def page(records: Sequence[Record]) -> Page:
-    """Show the fleets of tiers, and the lists of pods behind them; the newest record comes first."""
+    """Return the page of the fleets of tiers; records are newest first."""
     return page_of("Pools", BALANCER, "subject", records, _figures)
 
 
@@ -39,9 +39,9 @@ def _figures(records: Sequence[Record]) -> Figures:
         return Figures(
             facts=tuple(_facts(records[0])),
             charts=(_tiers(records), _over_time(records)),
-            tables=(_counts(records), _deeds(records)),
+            tables=(_counts(records), _actions_table(records)),
         )
-    return Figures(facts=tuple(_roster(records[0])), tables=(_deeds(records),))
+    return Figures(facts=tuple(_roster(records[0])), tables=(_actions_table(records),))
 
 
 def _facts(newest: Record) -> Iterator[Fact]:
@@ -73,7 +73,7 @@ def _roster(newest: Record) -> Iterator[Fact]:
 
 
 def _members(record: Record) -> dict[str, Counter[str]]:
-    """Count each tier's pods by what they do; empty where what was seen is not there."""
+    """Return each tier's pods by state; empty without an observation."""
     found: dict[str, Counter[str]] = {}
     for part in items(record.observation.get("tiers")):
         tier = mapping(part)
@@ -84,16 +84,16 @@ def _members(record: Record) -> dict[str, Counter[str]]:
     return found
 
 
-def _known(numbers: Mapping[str, object], key: str) -> dict[str, int]:
+def _counts_by_tier(numbers: Mapping[str, object], key: str) -> dict[str, int]:
     found = {name: count(value) for name, value in mapping(numbers.get(key)).items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _tiers(records: Sequence[Record]) -> Chart | None:
-    """Draw each tier's pods as a bar by what they do, and its target as a line over it."""
+    """Return a bar of each tier's pods by state, with its target as a line."""
     newest = records[0]
     numbers = newest.decision.reason.numbers
-    targets, assigned = _known(numbers, "targets"), _known(numbers, "assigned")
+    targets, assigned = _counts_by_tier(numbers, "targets"), _counts_by_tier(numbers, "assigned")
     members = _members(newest)
     names = list(targets)[:TIERS_MAX]
     if not names:
@@ -115,29 +115,29 @@ def _tiers(records: Sequence[Record]) -> Chart | None:
 
 
 def _over_time(records: Sequence[Record]) -> Chart | None:
-    """Draw how many pods each tier had, look by look."""
-    looks = []
+    """Return the number of pods of each tier over time."""
+    snapshots = []
     for record in reversed(records[:LOOKS_MAX]):
-        assigned = _known(record.decision.reason.numbers, "assigned")
-        looks.append((record.at, assigned))
+        assigned = _counts_by_tier(record.decision.reason.numbers, "assigned")
+        snapshots.append((record.at, assigned))
         if moved := _moved(record, assigned):
-            looks.append((record.at, moved))
+            snapshots.append((record.at, moved))
         if record.streak is not None:
-            looks.append((record.streak.until, _known(record.streak.reason.numbers, "assigned")))
-    names = list(_known(numbers_of(records[0]), "targets"))[:LINES_MAX]
-    if len(looks) < 2 or not names:  # noqa: PLR2004 - one point is no course
+            snapshots.append((record.streak.until, _counts_by_tier(record.streak.reason.numbers, "assigned")))
+    names = list(_counts_by_tier(numbers_of(records[0]), "targets"))[:LINES_MAX]
+    if len(snapshots) < 2 or not names:  # noqa: PLR2004 - one point is no course
         return None
     colours = ("actual", "cold", "good", "hot", "target", "muted")
     lines = [
-        Line(text(name), colour, [(at, assigned.get(name)) for at, assigned in looks], is_step=True)
+        Line(text(name), colour, [(at, assigned.get(name)) for at, assigned in snapshots], is_step=True)
         for name, colour in zip(names, colours, strict=False)
     ]
-    words = f"The pods of {counted(len(names), 'tier')} at {counted(len(looks), 'look')}."
+    words = f"The pods of {counted(len(names), 'tier')} at {counted(len(snapshots), 'look')}."
     return Chart("Pods over time", over_time("pods", lines), words)
 
 
 def _moved(record: Record, assigned: Mapping[str, int]) -> dict[str, int]:
-    """Return how many pods each tier had after the moves of a record; nothing where none moved."""
+    """Return the number of pods of each tier after a record's moves; empty without moves."""
     moves = [one.action for one in record.outcomes if one.result == "Moved"]
     after = Counter(assigned)
     for action in moves:
@@ -149,7 +149,7 @@ def _moved(record: Record, assigned: Mapping[str, int]) -> dict[str, int]:
 
 def _counts(records: Sequence[Record]) -> Table | None:
     numbers = records[0].decision.reason.numbers
-    targets, assigned = _known(numbers, "targets"), _known(numbers, "assigned")
+    targets, assigned = _counts_by_tier(numbers, "targets"), _counts_by_tier(numbers, "assigned")
     members = _members(records[0])
     kinds = mapping(records[0].policy.get("tiers"))
     rows = tuple(
@@ -166,8 +166,8 @@ def _counts(records: Sequence[Record]) -> Table | None:
     return Table("Tiers", ("Tier", "Type", *figures), rows, figures) if rows else None
 
 
-def _deeds(records: Sequence[Record]) -> Table | None:
-    """Return the moves and what else was done, the newest first."""
+def _actions_table(records: Sequence[Record]) -> Table | None:
+    """Return the moves and other actions, newest first."""
     rows: list[tuple[str, ...]] = []
     for record in records:
         for one in record.outcomes:
@@ -177,7 +177,7 @@ def _deeds(records: Sequence[Record]) -> Table | None:
                 way = (text(action.source), text(action.destination))
             name = type(action).__name__
             rows.append((moment(record.at), name, text(action.pod), *way, text(one.result)))
-        if len(rows) >= DEEDS_MAX:
+        if len(rows) >= ACTIONS_MAX:
             break
     columns = ("When", "Action", "Pod", "From", "To", "Came of it")
-    return Table("Moves and changes", columns, tuple(rows[:DEEDS_MAX])) if rows else None
+    return Table("Moves and changes", columns, tuple(rows[:ACTIONS_MAX])) if rows else None

@@ -26,33 +26,33 @@ from equipoise.dashboard.summary import Figures, numbers_of, page_of
 
 BALANCER = "proportional"
 SLOTS_MAX = 4
-LOOKS_MAX = 400
+SAMPLES_MAX = 400
 CHANGES_MAX = 50
 APPLIED = frozenset({"Accepted", "Created", "Changed", "Done"})
 INPUTS = ("cores", "memory", "nodes", "pods")
 
 
-class Look(NamedTuple):
-    """What was said at one moment."""
+class Sample(NamedTuple):
+    """One decision at one time."""
 
     at: float
     numbers: Mapping[str, Any]
     applied: Mapping[str, str]
-    """What was set just then, by slot."""
+    """The values set at that time, by slot."""
 
 
 def page(records: Sequence[Record]) -> Page:
-    """Show the workloads whose resources follow the cluster's size; the newest record comes first."""
+    """Return the page of workloads whose resources follow the cluster's size; records are newest first."""
     return page_of("Proportional scaling", BALANCER, "workload", records, _figures)
 
 
 def _figures(records: Sequence[Record]) -> Figures:
     slots = _slots(records[0])
-    looks = _course(records)
+    samples = _course(records)
     return Figures(
         facts=tuple(_facts(records[0])),
-        charts=tuple(_chart(slot, _input_of(slot, records[0]), looks) for slot in slots[:SLOTS_MAX]),
-        tables=(_values(records[0], slots, looks), _changes(records)),
+        charts=tuple(_chart(slot, _input_of(slot, records[0]), samples) for slot in slots[:SLOTS_MAX]),
+        tables=(_values(records[0], slots, samples), _changes(records)),
     )
 
 
@@ -85,7 +85,7 @@ def _unit(slot: str) -> str:
 
 
 def _size(slot: str, written: object) -> float | None:
-    """Read the value of a slot in its unit."""
+    """Return the value of a slot in its unit."""
     value = quantity(written)
     return mebibytes(value) if _is_memory(slot) else value
 
@@ -94,23 +94,23 @@ def _input_size(name: str, value: float | None) -> tuple[float | None, str]:
     return (mebibytes(value), "MiB") if name == "memory" else (value, name)
 
 
-def _course(records: Sequence[Record]) -> list[Look]:
-    """Lay the looks out in time: a record is one, and the last of its streak another."""
-    looks: list[Look] = []
-    for record in reversed(records[:LOOKS_MAX]):
+def _course(records: Sequence[Record]) -> list[Sample]:
+    """Return the samples in time order: one per record, and one for the end of its streak."""
+    samples: list[Sample] = []
+    for record in reversed(records[:SAMPLES_MAX]):
         is_applied = any(one.result in APPLIED for one in record.outcomes)
-        looks.append(_look(record.at, record.decision.reason, _set_by(record) if is_applied else {}))
+        samples.append(_sample(record.at, record.decision.reason, _set_by(record) if is_applied else {}))
         if record.streak is not None:
-            looks.append(_look(record.streak.until, record.streak.reason, {}))
-    return looks
+            samples.append(_sample(record.streak.until, record.streak.reason, {}))
+    return samples
 
 
-def _look(at: float, reason: Reason, applied: Mapping[str, str]) -> Look:
-    return Look(at, mapping(reason.numbers), applied)
+def _sample(at: float, reason: Reason, applied: Mapping[str, str]) -> Sample:
+    return Sample(at, mapping(reason.numbers), applied)
 
 
 def _set_by(record: Record) -> dict[str, str]:
-    """Return what the actions of a record set, by slot."""
+    """Return the values that a record's actions set, by slot."""
     found = {}
     for action in record.decision.actions:
         for part in items(getattr(action, "containers", ())):
@@ -122,7 +122,7 @@ def _set_by(record: Record) -> dict[str, str]:
 
 
 def _input_of(slot: str, record: Record) -> str:
-    """Return which input a slot follows: as the policy has it, else the first that is known."""
+    """Return the input that a slot follows: that of the policy, else the first available."""
     container, _, rest = slot.partition(".requests.")
     section, resource = "requests", rest
     if not rest:
@@ -138,24 +138,24 @@ def _input_of(slot: str, record: Record) -> str:
     return next((name for name in INPUTS if name in known), "")
 
 
-def _chart(slot: str, follows: str, looks: Sequence[Look]) -> Chart | None:
-    """Draw one slot: what is asked for, what is in force, between which bounds nothing is done."""
-    targets = _points(slot, looks, "target")
+def _chart(slot: str, follows: str, samples: Sequence[Sample]) -> Chart | None:
+    """Return the chart of one slot: the target, the applied value, and the bounds without a change."""
+    targets = _points(slot, samples, "target")
     if not any(value is not None for _, value in targets):
         return None
     unit = _unit(slot)
-    in_force = list(_in_force(slot, looks))
+    in_force = list(_in_force(slot, samples))
     lines: list[Line] = []
     if follows:
         unit_right = _input_size(follows, None)[1]
         sizes = [
-            (look.at, _input_size(follows, quantity(mapping(look.numbers.get("inputs")).get(follows)))[0])
-            for look in looks
+            (sample.at, _input_size(follows, quantity(mapping(sample.numbers.get("inputs")).get(follows)))[0])
+            for sample in samples
         ]
         name = f"input: {follows}{'' if unit_right == follows else f' in {unit_right}'}, right"
         lines.append(Line(name, "muted", sizes, is_step=True, on_right=True))
     for name, key in (("scales up below", "scale_up_below"), ("scales down above", "scale_down_above")):
-        bound = _points(slot, looks, key)
+        bound = _points(slot, samples, key)
         # Without smoothing both are the target itself, and no band.
         if bound != targets and any(value is not None for _, value in bound):
             lines.append(Line(name, "limit", bound, is_step=True, is_dashed=True))
@@ -168,31 +168,31 @@ def _chart(slot: str, follows: str, looks: Sequence[Look]) -> Chart | None:
     return Chart(text(slot) or "(no name)", over_time(unit, lines), words)
 
 
-def _points(slot: str, looks: Sequence[Look], key: str) -> list[Point]:
-    return [(look.at, _size(slot, mapping(look.numbers.get(key)).get(slot))) for look in looks]
+def _points(slot: str, samples: Sequence[Sample], key: str) -> list[Point]:
+    return [(sample.at, _size(slot, mapping(sample.numbers.get(key)).get(slot))) for sample in samples]
 
 
-def _in_force(slot: str, looks: Sequence[Look]) -> Iterator[Point]:
-    """Yield what the workload had at each look, and what it got there."""
-    for look in looks:
-        yield look.at, _size(slot, mapping(look.numbers.get("current")).get(slot))
-        if slot in look.applied:
-            yield look.at, _size(slot, look.applied[slot])
+def _in_force(slot: str, samples: Sequence[Sample]) -> Iterator[Point]:
+    """Yield the applied value before and after each sample."""
+    for sample in samples:
+        yield sample.at, _size(slot, mapping(sample.numbers.get("current")).get(slot))
+        if slot in sample.applied:
+            yield sample.at, _size(slot, sample.applied[slot])
 
 
 def _last(points: Sequence[Point]) -> float | None:
     return next((value for _, value in reversed(points) if value is not None), None)
 
 
-def _values(newest: Record, slots: Sequence[str], looks: Sequence[Look]) -> Table | None:
-    """Return the values of every slot, also of those that are not drawn."""
+def _values(newest: Record, slots: Sequence[str], samples: Sequence[Sample]) -> Table | None:
+    """Return the values of every slot, including those without a chart."""
     numbers = numbers_of(newest)
     columns = ("target", "scale_up_below", "scale_down_above")
     rows = tuple(
         (
             text(slot),
             _unit(slot),
-            figure(_last(list(_in_force(slot, looks[-1:]))), _unit(slot)),
+            figure(_last(list(_in_force(slot, samples[-1:]))), _unit(slot)),
             *(figure(_size(slot, mapping(numbers.get(key)).get(slot)), _unit(slot)) for key in columns),
             text(mapping(numbers.get("reasons")).get(slot)) or "-",
         )

@@ -1,4 +1,4 @@
-"""Quality of service: a node's usage against its waterlines, and its pods in the order of acting."""
+"""The qos page: a node's usage against its waterlines, and its pods in the order of actions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -49,12 +49,12 @@ PODS_MAX = 60
 PAST: dict[type, str] = {EvictPod: "evicted", ThrottlePod: "throttled", RestorePod: "restored"}
 DONE = frozenset({"Accepted", "Done"})
 COLOURS = {"evicted": "bad", "throttled": "hot", "restored": "good"}
-"""Of pods that something was done to; those that something was wanted of are `held`."""
+"""Words for what was done to a pod; a pod whose action was not done is `held`."""
 VERBS: dict[type, str] = {EvictPod: "evict", ThrottlePod: "throttle", RestorePod: "restore"}
 
 
 def page(records: Sequence[Record]) -> Page:
-    """Show the nodes that are kept below their waterlines; the newest record comes first."""
+    """Return the page of the nodes with waterlines; records are newest first."""
     return page_of("Quality of service", BALANCER, "node", records, _figures)
 
 
@@ -70,7 +70,7 @@ def _figures(records: Sequence[Record]) -> Figures:
 
 
 def measured(metric: str, value: float | None) -> tuple[float | None, str]:
-    """Return a value of a metric, or of its gap, in the unit that people read."""
+    """Return a value of a metric, or of its gap, in its display unit."""
     known = METRICS.get(metric)
     if known is None or not known.is_quantifiable:
         return value, "%" if "pressure" in metric else "load"
@@ -80,7 +80,7 @@ def measured(metric: str, value: float | None) -> tuple[float | None, str]:
 
 
 def released(metric: str, value: float | None) -> tuple[float | None, str]:
-    """Return what acting releases, or what is left to release: cores or MiB, whatever the metric."""
+    """Return what an action releases, or the remaining gap: in cores or MiB."""
     known = METRICS.get(metric)
     if known is not None and known.resource is NodeResource.MEMORY:
         return mebibytes(value), "MiB"
@@ -120,7 +120,7 @@ def _share(rule: Mapping[str, Any]) -> float | None:
 
 
 def _waterlines(newest: Record) -> Chart | None:
-    """Draw each rule's usage in percent of its waterline, so that all have one scale."""
+    """Return each rule's usage in percent of its waterline, so that all share one scale."""
     rules = [(key, rule) for key, rule in _rules_of(numbers_of(newest)) if _share(rule) is not None]
     if not rules:
         return None
@@ -140,7 +140,7 @@ def _label(rule: Mapping[str, Any]) -> str:
 
 
 def _over_time(records: Sequence[Record]) -> Chart | None:
-    """Draw the same over time: a record is one look, and the last of its streak another."""
+    """Return usage over time: one point per record, and one for the end of its streak."""
     keys = [key for key, _ in _rules_of(numbers_of(records[0]))][:LINES_MAX]
     points: dict[str, list[tuple[float, float | None]]] = {key: [] for key in keys}
     for record in reversed(records[:LOOKS_MAX]):
@@ -162,7 +162,7 @@ def _over_time(records: Sequence[Record]) -> Chart | None:
 
 
 def _gaps(records: Sequence[Record]) -> Iterator[Chart]:
-    """Draw how the gap of each metric closed when something was last taken away, step by step."""
+    """Return how the last throttles and evictions closed each metric's gap, step by step."""
     acted = next((record for record in records if any(map(_is_taking, record.decision.actions))), None)
     if acted is None:
         return
@@ -228,7 +228,7 @@ def _rules(newest: Record) -> Table | None:
 
 
 def _steps(records: Sequence[Record]) -> Table | None:
-    """Return what was done, step by step, the newest round first."""
+    """Return the actions step by step, newest round first."""
     rows = []
     for record in records:
         for turn, one in enumerate(record.outcomes, 1):
@@ -257,16 +257,16 @@ def _steps(records: Sequence[Record]) -> Table | None:
 
 
 class SortedPods(NamedTuple):
-    """The pods for one metric, the one to act on first at the front; those that must stay are last."""
+    """The pods for one metric, in the order of actions; protected pods are last."""
 
     metric: Metric
     pods: Sequence[ObservedPod]
     outcomes: Mapping[str, str]
-    """What became of it, by pod: `evicted`, `held`, `planned`, or what the server said."""
+    """The result by pod: `evicted`, `held`, `planned`, or the server's answer."""
 
 
 def _in_order(record: Record) -> Chart | None:
-    """Draw what each pod uses, in the order of acting."""
+    """Return each pod's usage, in the order of actions."""
     found = _sorted_pods(record)
     if found is None or not found.pods:
         return None
@@ -285,7 +285,7 @@ def _in_order(record: Record) -> Chart | None:
 
 
 def _rows(found: SortedPods, pods: Sequence[ObservedPod]) -> Iterator[Options]:
-    """Yield the bars by what became of their pods, one row over the other at the same places."""
+    """Yield the bars by result, one stacked row per result."""
     became = [_outcome_of(pod, found) for pod in pods]
     kinds = [what if what in COLOURS else "waits" if what else "" for what in became]
     rows = {"": ("left alone", "muted"), "waits": ("held, planned or refused", "held")}
@@ -300,7 +300,7 @@ def _rows(found: SortedPods, pods: Sequence[ObservedPod]) -> Iterator[Options]:
 
 
 def _pods_table(record: Record) -> Table | None:
-    """Return the same as rows."""
+    """Return the pods as rows of a table."""
     found = _sorted_pods(record)
     if found is None or not found.pods:
         return None
@@ -322,7 +322,7 @@ def _pods_table(record: Record) -> Table | None:
 
 
 def _sorted_pods(record: Record) -> SortedPods | None:
-    """Sort the pods as the decision did; None where the observation can't be read."""
+    """Return the pods in the decision's order; None if the observation cannot be read."""
     try:
         observation = msgspec.convert(record.observation, Observation)
     except DECODE_ERRORS:
@@ -336,7 +336,7 @@ def _sorted_pods(record: Record) -> SortedPods | None:
 
 
 def _eligible(record: Record, observation: Observation) -> dict[str, bool]:
-    """Return who may be acted on at all; of a policy that can't be read only protection is known."""
+    """Return the pods that may be acted on; without a readable policy, all but the protected ones."""
     try:
         policy = QosPolicy.model_validate(record.policy)
     except DECODE_ERRORS:
@@ -349,7 +349,7 @@ def _eligible(record: Record, observation: Observation) -> dict[str, bool]:
 
 
 def _metric(record: Record) -> tuple[Metric, str]:
-    """Return the metric that pods are sorted for, and its action: the one acted on, else the nearest."""
+    """Return the metric that sorts the pods, and its action: the one acted on, else the nearest."""
     rules = [mapping(rule) for rule in mapping(record.decision.reason.numbers.get("rules")).values()]
     known = [rule for rule in rules if text(rule.get("metric")) in METRICS]
     acted = [getattr(action, "metric", "") for action in record.decision.actions]
@@ -365,7 +365,7 @@ def _urgency(rule: Mapping[str, object]) -> tuple[bool, bool, int]:
 
 
 def _outcomes_by_pod(record: Record) -> dict[str, str]:
-    """Return what became of each pod: what was done may differ from the plan, where a pod could not go."""
+    """Return the result of each pod; it differs from the plan if an action failed."""
     found = {text(held.action.pod): "held" for held in record.decision.held}
     found |= {text(action.pod): "planned" for action in record.decision.actions if type(action) in PAST}
     for one in record.outcomes:

@@ -1,4 +1,4 @@
-"""Recommendation: a week of usage, the forecast with its band, and the replicas that the advice would run."""
+"""The recommendation page: a week of usage, the forecast with its band, and the advised replicas."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from equipoise.dashboard.summary import Figures, numbers_of, page_of
 
 BALANCER = "recommendation"
 WHOLE_LESS = 99.9
-"""As in the sentence: never 100 % while something is missing."""
+"""As in the reason: never 100 % while samples are missing."""
 POINTS_MAX = 500
 CONTAINERS_MAX = 20
 ADVICE_MAX = 20
@@ -35,7 +35,7 @@ REPLICAS_MAX = 1_000_000
 
 
 class HpaUsage(NamedTuple):
-    """What the advice says an HPA should have."""
+    """The advised settings of an HPA."""
 
     replicas_min: int
     replicas_max: int
@@ -43,7 +43,7 @@ class HpaUsage(NamedTuple):
 
 
 def page(records: Sequence[Record]) -> Page:
-    """Show the workloads that were given advice; the newest record comes first."""
+    """Return the page of workloads with advice; records are newest first."""
     return page_of("Recommendation", BALANCER, "workload", records, _figures)
 
 
@@ -103,7 +103,7 @@ def _facts(newest: Record) -> Iterator[Fact]:
 
 
 def _picture(record: Record) -> tuple[Mapping[str, Any], float, float] | None:
-    """Return the picture with its moment and its step; None where none was kept."""
+    """Return the recorded usage with its time and step; None if none was recorded."""
     picture = mapping(record.observation.get("picture"))
     until, step = number(picture.get("until")), number(picture.get("step_seconds"))
     if until is None or step is None or step <= 0 or not items(picture.get("used_cores")):
@@ -153,7 +153,7 @@ def _usage(record: Record) -> Chart | None:
 
 
 def _levels(record: Record) -> Chart | None:
-    """Draw the few numbers that decided, where no picture was kept."""
+    """Return a chart of the reason's numbers, for a record without usage."""
     numbers = numbers_of(record)
     names = {
         "idlest hour": "lowest_median_cores",
@@ -170,7 +170,7 @@ def _levels(record: Record) -> Chart | None:
 
 
 def _replicas(record: Record) -> Chart | None:
-    """Draw the replicas that the advised HPA comes to at each hour, without its waiting and tolerance."""
+    """Return the advised HPA's replicas at each hour, without stabilisation and tolerance."""
     hpa = _hpa(record)
     request = number(numbers_of(record).get("request_cores"))
     if hpa is None or not request or request <= 0:
@@ -198,7 +198,7 @@ def _replicas(record: Record) -> Chart | None:
 
 
 def _wanted(hpa: HpaUsage, request: float, cores: float | None) -> float | None:
-    """Return the replicas at which pods are as busy as the HPA wants them."""
+    """Return the replicas at which the pods' usage is at the HPA's target."""
     if cores is None or cores < 0:
         return None
     wanted = math.ceil(round(cores / (request * hpa.target_percent / 100), 9))
@@ -206,7 +206,7 @@ def _wanted(hpa: HpaUsage, request: float, cores: float | None) -> float | None:
 
 
 def _parts(record: Record) -> list[tuple[str, float | None, float | None, float | None, float | None]]:
-    """Return the containers with what they used and what they should ask for: cores, then MiB."""
+    """Return the containers with their usage and advised requests: cores, then MiB."""
     used = {
         text(mapping(part).get("name")): mapping(part) for part in items(record.observation.get("containers"))
     }
@@ -249,7 +249,7 @@ def _containers_drawn(record: Record) -> Chart | None:
 
 
 def _history(records: Sequence[Record]) -> Table | None:
-    """Return how advice changed, and what became of it."""
+    """Return the changes of advice, and their outcomes."""
     rows = []
     for record in records[:ADVICE_MAX]:
         hpa = _hpa(record)

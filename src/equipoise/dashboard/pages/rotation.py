@@ -1,4 +1,4 @@
-"""Rotation: CPU per pod before and after, what each rotation promised and brought, and its waves."""
+"""The rotation page: CPU per pod before and after, predicted and realised gains, and waves."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -35,14 +35,14 @@ ENDINGS = {
 
 
 class PodUsage(NamedTuple):
-    """One pod of a look."""
+    """One pod of an observation."""
 
     name: str
     cores: float
 
 
 def page(records: Sequence[Record]) -> Page:
-    """Show the workloads whose pods are rotated; the newest record comes first."""
+    """Return the page of workloads with rotation; records are newest first."""
     return page_of("Rotation", "rotation", "workload", records, _figures)
 
 
@@ -79,7 +79,7 @@ def _facts(records: Sequence[Record]) -> Iterator[Fact]:
 
 
 def _pods(record: Record) -> list[PodUsage]:
-    """Return the pods whose usage is known, the busiest first."""
+    """Return the pods with measured usage, busiest first."""
     found = []
     for part in items(record.observation.get("pods")):
         pod = mapping(part)
@@ -103,7 +103,7 @@ def _has_ended(record: Record) -> bool:
 
 
 def _looks(records: Sequence[Record]) -> tuple[Record | None, Record | None]:
-    """Find the look before the last rotation, and the one after it: at its end, else the newest."""
+    """Return the record before the last rotation, and the one at its end, or else the newest."""
     seen = [record for record in records if _pods(record)]
     begin = next((place for place, record in enumerate(seen) if _is_first_wave(record)), None)
     if begin is None:
@@ -115,7 +115,7 @@ def _looks(records: Sequence[Record]) -> tuple[Record | None, Record | None]:
 
 
 def _usage(records: Sequence[Record]) -> Chart | None:
-    """Draw each pod's CPU as a bar, the busiest first; beside it, the pod of that rank after a rotation."""
+    """Return each pod's CPU as a bar, busiest first, beside that of the same rank after a rotation."""
     before, after = _looks(records)
     if before is None:
         return None
@@ -139,7 +139,7 @@ def _usage(records: Sequence[Record]) -> Chart | None:
 def _before(
     record: Record, pods: Sequence[PodUsage], gone: set[str], levels: Sequence[Level], word: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield the bars by kind: hot, cold and the rest; with the turn in which each goes, and who has gone."""
+    """Yield the bars by kind: hot, cold, others; labelled with their position, or as evicted."""
     decision = record.decision
     hot = {text(name) for name in items(decision.reason.numbers.get("hot"))}
     planned = [*decision.actions, *(held.action for held in decision.held)]
@@ -202,7 +202,7 @@ def _gain(verdict: Mapping[str, Any]) -> tuple[float | None, float | None]:
 
 
 def _improvement(records: Sequence[Record]) -> Chart | None:
-    """Draw predicted against realised, the oldest rotation first."""
+    """Return predicted against realised gains, oldest rotation first."""
     measured = [one for one in _verdicts(records) if number(one.get("realisedPercent")) is not None]
     if not measured:
         return None

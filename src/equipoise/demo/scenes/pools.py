@@ -1,4 +1,4 @@
-"""A fleet in tiers on a real Redis: pods come, calls come and go, targets change, idle pods move."""
+"""The pools scene: a fleet in tiers on a real Redis, with calls and changing targets."""
 
 import json
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ SOME = {"gold": 4, "silver": 4, "basic": 4}
 OTHER = {"gold": 6, "silver": 2, "basic": 4}
 TYPES = {"gold": "exclusive", "silver": "shared", "basic": "shared"}
 CALLS = {"gold": (3, 44), "silver": (3, 70), "basic": (3, 70)}
-"""From which minute of the day to which there are calls."""
+"""The minutes of the day between which there are calls."""
 CALL_EVERY = {"gold": 50.0, "silver": 70.0, "basic": 25.0}
 DONE = {"Moved", "Registered", "Drained", "Undrained", "Replaced"}
 
@@ -79,7 +79,7 @@ class PoolsScene:
         self._chance = template.seeded(world.state.seed, "calls")
         self._began_at = world.now
         self._calls: dict[str, str] = {}
-        """Those that go on, with their pods."""
+        """The calls in progress, with their pods."""
         self._given_twice = ""
         self.allocated = self.released = self.refused = 0
         world.every(LOOK_SECONDS, self._look)
@@ -93,14 +93,14 @@ class PoolsScene:
         return before != self._agents.version
 
     def _look(self) -> None:
-        """Take a turn when it is time, or when something woke it, as the operator does."""
+        """Run a cycle when it is due or when the loop is woken, as the operator does."""
         at = self._world.now
         if self._loop.is_woken() or at - self._cycled_at >= CYCLE_SECONDS:
             self._cycled_at = at
             self._loop.cycle(at)
 
     def begin(self, at: float) -> None:
-        """Plan the fleet, the targets, one crash and the calls of the day."""
+        """Schedule the fleet, the targets, one crash and the calls of the day."""
         self._began_at = at
         world = self._world
         if not self._calls:
@@ -125,7 +125,7 @@ class PoolsScene:
         self._world.kubelet.crash(pod)
 
     def _caller(self, tier: str) -> Any:
-        """Return what happens when somebody calls: a pod is given, and released when the call is over."""
+        """Return the event of a call: it allocates a pod, and schedules its release."""
         call, seconds = f"call-{self._chance.getrandbits(48):012x}", self._chance.uniform(40.0, 160.0)
 
         def begin() -> None:
@@ -147,7 +147,7 @@ class PoolsScene:
         return begin
 
     def watch(self) -> str:
-        """Ask whether a pod of an exclusive tier serves two calls."""
+        """Return an error if a pod of an exclusive tier serves two calls."""
         return self._given_twice
 
     def _snapshot(self) -> PoolsSnapshot:
@@ -162,7 +162,7 @@ class PoolsScene:
         return sum(isinstance(each.action, kind) and each.result in DONE for each in outcomes)
 
     def problem(self) -> str:
-        """Expect full tiers, sound keys, and no call that got lost."""
+        """Check for full tiers, consistent keys, and no lost call."""
         seen = self._snapshot()
         policy = read_policy(seen.config, PREFIX)
         broken = violations(policy, seen)
@@ -177,7 +177,7 @@ class PoolsScene:
         return "" if self._count(MovePod) else "no pod was moved"
 
     def outcome(self) -> str:
-        """Return how many pods were taken in and moved, and how many calls were served meanwhile."""
+        """Return how many pods were registered and moved, and how many calls were served meanwhile."""
         moved, taken = self._count(MovePod), self._count(RegisterPod)
         return (
             f"{taken} pods registered, {moved} idle pods moved between tiers, every tier at its target; "
@@ -185,7 +185,7 @@ class PoolsScene:
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Lay out the tiers with their targets and what was moved."""
+        """Return the tiers with their targets, and the moves."""
         del width
         seen = self._snapshot()
         counts = count_tiers(read_policy(seen.config, PREFIX), seen)
@@ -214,7 +214,7 @@ class PoolsScene:
         return Text(said), table
 
     def told(self) -> Sequence[Record]:
-        """Return what took pods in, what moved them, and what suspended one."""
+        """Return the decisions that registered pods, moved them, and suspended one."""
         found: dict[str, Record] = {}
         for kind, most in ((RegisterPod, 3), (MovePod, 2), (SuspendPod, 1), (ResumePod, 1)):
             acted = [one for one in self._records() if one.outcomes]

@@ -1,4 +1,4 @@
-"""A cluster that grows, shrinks and wobbles: the requests of its DNS follow, and do not flap."""
+"""The proportional scene: a cluster that grows, shrinks and fluctuates, and requests that do not flap."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -23,9 +23,9 @@ CYCLE_SECONDS = 10.0
 SUBJECT, SLOT = "kube-system/dns", "dns.requests.cpu"
 EPSILON = 1e-6
 FIRST, MOST = 6, 30
-"""How many workers there are at first, and at most."""
+"""The number of workers at first, and at most."""
 GROWS, SHRINKS = (8, 32), (48, 60)
-"""From which minute of the day to which it grows by a node a minute, and shrinks by two."""
+"""The minutes of the day between which it grows by a node a minute, and shrinks by two."""
 WOBBLES = (6, 66)
 SPEC: dict[str, Any] = {
     "scaleTargetRef": {"kind": "Deployment", "name": "dns"},
@@ -86,7 +86,7 @@ class ProportionalScene:
         self._began_at = world.now
 
     def begin(self, at: float) -> None:
-        """Let workers come, go and lose their way."""
+        """Schedule workers that join, leave and become unreachable."""
         self._began_at = at
         for minute in range(*GROWS):
             self._world.at(at + minute * MINUTE, self._grow)
@@ -106,14 +106,14 @@ class ProportionalScene:
             self._world.remove_node(self._workers.pop(0))
 
     def _wobble(self) -> None:
-        """Let a worker lose touch for two minutes: it counts as NotReady after forty seconds."""
+        """Make a worker unreachable for two minutes: it becomes NotReady after forty seconds."""
         node = self._chance.choice(self._workers)
         self._world.kubelet.kill_node(node)
         back = self._world.now + self._chance.uniform(80.0, 150.0)
         self._world.at(back, lambda: self._world.kubelet.revive_node(node))
 
     def watch(self) -> str:
-        """Ask whether anything restarted: all of it is done in place."""
+        """Return an error if a container restarted: all changes are in place."""
         restarts = sum(pod.restarts for pod in self._dns.pods.values())
         return f"{restarts} containers of {SUBJECT} restarted" if restarts else ""
 
@@ -134,12 +134,12 @@ class ProportionalScene:
         return [record for record in self._records() if record.outcomes]
 
     def problem(self) -> str:
-        """Expect values that rose and fell once, however the cluster wobbled, and pods that have them."""
+        """Check that the values rose and fell only once, and that the pods have them."""
         target, applied = self._course("target"), self._course("current")
         if not self._changes() or max(applied) < max(target) or applied[-1] != target[-1]:
             return f"{SUBJECT} did not follow the cluster"
-        if turns(applied) > 1 or turns(target) < 3:  # noqa: PLR2004 - it must have been worth smoothing
-            return f"{SUBJECT} turned {turns(applied)} times, and the target {turns(target)} times"
+        if reversals(applied) > 1 or reversals(target) < 3:  # noqa: PLR2004 - the target must have flapped
+            return f"{SUBJECT} turned {reversals(applied)} times, and the target {reversals(target)} times"
         behind = [
             pod.name for pod in self._dns.pods.values() if abs(_cores(pod.containers) - applied[-1]) > EPSILON
         ]
@@ -149,14 +149,14 @@ class ProportionalScene:
         """Return how often the target changed, and how often the pods did."""
         target, applied = self._course("target"), self._course("current")
         grown = f"{applied[0] * 1000:.0f}m → {max(applied) * 1000:.0f}m → {applied[-1] * 1000:.0f}m"
-        back = "once" if turns(applied) == 1 else f"{turns(applied)} times"
+        back = "once" if reversals(applied) == 1 else f"{reversals(applied)} times"
         return (
-            f"CPU request {grown} as the cluster grew and shrank; the target turned back {turns(target)} "
+            f"CPU request {grown} as the cluster grew and shrank; the target turned back {reversals(target)} "
             f"times, the pods {back}; {len(self._changes())} changes in place, no restart"
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Draw the cluster's cores, the raw target and what was applied, above each other."""
+        """Return the cluster's cores, the raw target and the applied values, below each other."""
         cores, target, applied = (self._course(name) for name in ("cores", "target", "current"))
         low, high = min(target), max(target)
         room = width - 36
@@ -183,8 +183,8 @@ class ProportionalScene:
         return sorted({record.id: record for record in found}.values(), key=lambda record: record.at)
 
 
-def turns(values: Sequence[float]) -> int:
-    """Count how often a course turned back."""
+def reversals(values: Sequence[float]) -> int:
+    """Return how often a series of values changed direction."""
     steps = [other - one for one, other in pairwise(values) if other != one]
     return sum((one > 0) is not (other > 0) for one, other in pairwise(steps))
 

@@ -1,4 +1,4 @@
-"""A crowded node: its agent throttles and evicts until usage is at the waterline, and gives back later."""
+"""The qos scene: a crowded node, whose agent throttles, evicts, and restores later."""
 
 import math
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ ROUND_SECONDS = 10.0
 THROTTLE_LINE, EVICT_LINE = 5000, 6200
 """Millicores."""
 CROWDED = (20, 29)
-"""From which minute of the day to which there is too much to do."""
+"""The minutes of the day between which the node is overloaded."""
 QUIET, BUSY = (0.9, 0.6), (4.2, 1.8)
 """Cores of etl and of thumbs."""
 API_VERSION = "ensurance.crane.io/v1alpha1"
@@ -81,7 +81,7 @@ POLICIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 
 class QosScene:
-    """`node-crowded`: two pods that must not suffer, three that may be slowed, three that may go."""
+    """`node-crowded`: two protected pods, three that may be throttled, three that may be evicted."""
 
     name = "qos"
     colour = "magenta"
@@ -142,7 +142,7 @@ class QosScene:
         )
 
     def begin(self, at: float) -> None:
-        """Bring everybody to one node, and let there be too much to do for a while."""
+        """Place all pods on one node, and overload it for a while."""
         self._began_at = at
         kubelet, spare = self._world.kubelet, self._spare
         kubelet.cordon(spare, is_cordoned=True)
@@ -153,7 +153,7 @@ class QosScene:
         self._world.at(at + CROWDED[1] * MINUTE, lambda: self._set_load(QUIET))
 
     def watch(self) -> str:
-        """Ask whether a pod that must not suffer was touched."""
+        """Return an error if a protected pod was throttled or evicted."""
         for pod in self._cart.pods.values():
             if pod.quotas or pod.deletion_at is not None:
                 return f"{pod.ref} is guaranteed, and was acted on"
@@ -171,7 +171,7 @@ class QosScene:
         )
 
     def _usage(self, since: float = 0.0, until: float = math.inf) -> list[float]:
-        """Return the node's millicores, round by round; the last known where a round could not judge it."""
+        """Return the node's millicores by round; the last value if a round could not measure it."""
         found: list[float] = []
         for one in self._records():
             if not since <= one.at <= until:
@@ -184,12 +184,12 @@ class QosScene:
         return found
 
     def _crowd(self) -> list[float]:
-        """Return the usage while there was too much to do."""
+        """Return the usage during the overload."""
         first, last = (self._began_at + minute * MINUTE for minute in CROWDED)
         return self._usage(first, last)
 
     def problem(self) -> str:
-        """Expect usage at the waterline before the crowd goes, and every quota free in the end."""
+        """Check that usage reached the waterline during the overload, and that every quota was restored."""
         crowd = self._crowd()
         if not self._count(ThrottlePod) or not self._count(EvictPod):
             return f"{NODE} was not relieved"
@@ -201,7 +201,7 @@ class QosScene:
         return ""
 
     def outcome(self) -> str:
-        """Return how far usage rose, where it was brought, and that everything was given back."""
+        """Return the highest usage, the usage after the actions, and that everything was restored."""
         crowd = self._crowd()
         if not crowd:
             return "not crowded yet"
@@ -214,7 +214,7 @@ class QosScene:
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Draw the node's usage against the waterline."""
+        """Return a chart of the node's usage against the waterline."""
         first, last = CROWDED[0] - 4, CROWDED[1] + 11
         usage = self._usage(self._began_at + first * MINUTE, self._began_at + last * MINUTE)
         room = width - 26
@@ -228,7 +228,7 @@ class QosScene:
         return Text(said), labelled([("usage", picture, scale), ("", ends, "")])
 
     def told(self) -> Sequence[Record]:
-        """Return the first deeds, and the first and the last step back."""
+        """Return the first actions, and the first and the last restore."""
         acted = [one for one in self._records() if one.outcomes]
         down = [one for one in acted if one.decision.reason.code.value != "Restore"]
         up = [one for one in acted if one.decision.reason.code.value == "Restore"]

@@ -1,4 +1,4 @@
-"""A week of history: the recommendation forecasts the next one, advises an HPA, and the HPA is made."""
+"""The recommendation scene: a week of history, its forecast, advice for an HPA, and the HPA."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +43,7 @@ class RecommendationScene:
     def __init__(self, stage: DemoContext) -> None:
         world = self._world = stage.world
         self._stage = stage
-        # In the middle of the rise when the demo begins.
+        # The demo begins in the middle of the rise.
         shape = Diurnal(5.0, 3.2, peak_second=(world.now + 5 * 3600) % DAY)
         self._search = world.add_workload(
             "shop",
@@ -74,7 +74,7 @@ class RecommendationScene:
         self._began_at = world.now
 
     def begin(self, at: float) -> None:
-        """Ask for advice once everybody is up; later days go on with what was asked."""
+        """Create an Analytics object once all pods are ready; later days use the same."""
         self._began_at = at
         if not self._analyses.analytics():
             self._world.at(at + 3 * MINUTE, self._ask)
@@ -93,7 +93,7 @@ class RecommendationScene:
         self._analyses.ask("shop", "search", spec)
 
     def watch(self) -> str:
-        """Ask whether the HPA keeps the workload within its own bounds."""
+        """Return an error if the HPA scales the workload beyond its bounds."""
         hpa, replicas = self._hpa(), self._search.replicas
         if hpa is not None and hpa.scaled_at is not None:
             low, high = hpa.spec.replicas_min, hpa.spec.replicas_max
@@ -109,7 +109,7 @@ class RecommendationScene:
         return self._stage.notes.of(self.name, SUBJECT)
 
     def problem(self) -> str:
-        """Expect advice that was adopted, and an HPA that has scaled by it."""
+        """Check that advice was adopted, and that the HPA has scaled by it."""
         if not any(record.outcomes for record in self._records()):
             return "the Analytics shop/search was not answered with an HPA"
         hpa = self._hpa()
@@ -118,7 +118,7 @@ class RecommendationScene:
         return "" if hpa.scaled_at is not None else "the HPA of shop/search has not scaled"
 
     def outcome(self) -> str:
-        """Return what the HPA made of it."""
+        """Return the range of replicas that the HPA used."""
         hpa = self._hpa()
         if hpa is None:
             return "no advice yet"
@@ -131,7 +131,7 @@ class RecommendationScene:
         )
 
     def _week(self) -> Floats:
-        """Read what the workload used in the past week, as the loop reads it."""
+        """Return the workload's usage of the past week, as the loop reads it."""
         end, ref = self._world.now // 60 * 60, self._search.ref
         (lot,) = self._history.read((CPU,), end - WEEK + 60, end, 60.0, namespaces=[ref.namespace])
         belonging = PodOwnership(self._world.cluster.workloads(), self._world.cluster.pods())
@@ -139,7 +139,7 @@ class RecommendationScene:
         return week
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Draw the past days and the coming one, and what is advised."""
+        """Return a chart of the past days and the next one, and the advice."""
         week = self._week()
         past = week[~np.isnan(week)]
         future = predict(week[None], 60.0, DAY, has_band=True)

@@ -1,4 +1,4 @@
-"""An unbalanced Deployment: two pods hold half of the work, and rotation brings them down, wave by wave."""
+"""The rotation scene: two pods of a Deployment have half of the work, until rotation balances it."""
 
 from collections.abc import Sequence
 
@@ -21,15 +21,15 @@ from equipoise.sim.template import Budget, Delay, Template
 
 REPLICAS = 8
 TARGET_CORES = 0.7
-"""What the HPA wants a pod of one core to use."""
+"""The HPA's target for a pod that requests one core."""
 CYCLE_SECONDS = 30.0
 SUBJECT = "shop/web"
 WIDE = 110
-"""From so many columns on, before and after stand side by side."""
+"""The minimum width for before and after side by side."""
 
 
 class RotationScene:
-    """`shop/web`: eight pods behind an HPA at 70 %, whose partitions are dealt out unevenly."""
+    """`shop/web`: eight pods behind an HPA at 70 %, with partitions that are unevenly assigned."""
 
     name = "rotation"
     colour = "red"
@@ -76,7 +76,7 @@ class RotationScene:
         self._fewest = REPLICAS
 
     def begin(self, at: float) -> None:
-        """Let the partitions be dealt out unevenly, soon."""
+        """Schedule the uneven assignment of partitions."""
         self._began_at = at
         self._stage.world.at(at + 2 * MINUTE, self._upset)
 
@@ -86,9 +86,9 @@ class RotationScene:
         self._stage.world.state.workload_changed(self._web)
 
     def watch(self) -> str:
-        """Ask whether more than one pod is away."""
+        """Return an error if more than one pod is unavailable."""
         if self._stage.world.now < self._began_at + 2 * MINUTE:
-            return ""  # everybody starts
+            return ""  # all pods are starting
         serving = sum(pod.is_serving for pod in self._web.pods.values())
         self._fewest = min(self._fewest, serving)
         return f"{serving} of {REPLICAS} pods of {SUBJECT} serve" if serving < REPLICAS - 1 else ""
@@ -101,7 +101,7 @@ class RotationScene:
         return [record for record in self._records() if record.outcomes]
 
     def _verdict(self) -> tuple[Record, RotationResult] | None:
-        """Return the record that a rotation of this day ended with, and how it ended."""
+        """Return the record in which a rotation of this day ended, and its result."""
         for record in reversed(self._records()):
             memory = RotationMemory.from_data(record.decision.memory)
             if memory.last is not None and memory.last.ended_at == record.at:
@@ -109,7 +109,7 @@ class RotationScene:
         return None
 
     def problem(self) -> str:
-        """Expect a rotation that was measured, and a hottest pod that fell as far as it is worth it."""
+        """Check that the rotation was measured, and that the hottest pod fell by at least 10 %."""
         found = self._verdict()
         if not self._waves() or found is None:
             return f"{SUBJECT} was not rotated to the end"
@@ -119,7 +119,7 @@ class RotationScene:
         return ""
 
     def outcome(self) -> str:
-        """Put the hottest pod before, predicted and after side by side."""
+        """Return the hottest pod's usage before, predicted and after."""
         waves, found = self._waves(), self._verdict()
         if not waves or found is None:
             return "no rotation yet"
@@ -133,7 +133,7 @@ class RotationScene:
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Draw every pod before the first wave, and after the last was measured."""
+        """Return each pod's usage before the first wave and after the last."""
         waves, found = self._waves(), self._verdict()
         if not waves or found is None:
             return ()
@@ -160,7 +160,7 @@ class RotationScene:
 
 
 def _rows(record: Record, gone: dict[str, int]) -> list[PercentBar]:
-    """Return a bar for each pod that a record saw, the busiest first."""
+    """Return a bar for each pod of a record, busiest first."""
     target = record.decision.reason.numbers["target_cores"]
     hot = set(record.decision.reason.numbers.get("hot", ()))
     rows = []
