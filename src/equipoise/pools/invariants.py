@@ -18,7 +18,7 @@ SHOWN_MAX = 40
 
 
 class Invariant(StrEnum):
-    """The kinds of violations."""
+    """What can be broken."""
 
     ONE_ASSIGNED = "OneAssigned"
     AVAILABLE_WITHIN_ASSIGNED = "AvailableWithinAssigned"
