@@ -1,4 +1,4 @@
-"""`ports.Metrics` from metrics.k8s.io, as metrics-server and its kin serve it: the second source."""
+"""`ports.Metrics` from metrics.k8s.io, served by metrics-server: the source without a Prometheus."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ ROOT = "/apis/metrics.k8s.io/v1beta1"
 PAGE_PODS = 5_000
 PAGES_MAX = 1_000
 NAMESPACES_ONE_BY_ONE_MAX = 10
-"""Up to so many namespaces are read one by one; beyond, one list of all is less work."""
+"""Up to so many namespaces are read one by one; beyond, one list of all is cheaper."""
 
 
 class ResourceMetricsAbsent(WorldFailed):
-    """The cluster has no metrics.k8s.io API, or nothing serves it now."""
+    """The cluster has no metrics.k8s.io API, or the API is unavailable."""
 
 
 class ResourceMetricsMalformed(WorldFailed):
-    """The API answered something else than pod metrics."""
+    """The answer is no valid list of pod metrics."""
 
 
 class UsageReader(Protocol):
-    """What is asked of the Kubernetes client."""
+    """The methods of the Kubernetes client that are used."""
 
     @property
     def address(self) -> str:
-        """How messages name the API server."""
+        """Return the API server's name in messages."""
         ...
 
     def get(
@@ -111,7 +111,7 @@ class ResourceMetrics:
         return Number(None, "metrics.k8s.io answers no queries: a Prometheus was expected")
 
     def ready(self) -> None:
-        """Raise unless the API is served."""
+        """Raise ResourceMetricsAbsent unless the API is served."""
         self._get(ROOT, {})
 
     def _paths(self, asked: Mapping[str, object]) -> list[str]:
@@ -214,7 +214,7 @@ def _read_pod(item: bytes) -> _PodMetrics | None:
         return msgspec.json.decode(item, type=_PodMetrics)
     except DECODE_ERRORS:
         if not outline_of(item).meta.name:
-            raise  # no API server says such: nothing of it is believed
+            raise  # no API server sends such an object
         return None
 
 

@@ -1,4 +1,4 @@
-"""The machine itself: its cgroups, /proc, and the agent's state on its disk."""
+"""The machine of an agent: cgroups and /proc."""
 
 from equipoise.adapters.cgroups.host import HostNode, connect_host
 from equipoise.adapters.cgroups.layout import Layout, find_layout

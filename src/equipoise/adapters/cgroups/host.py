@@ -1,4 +1,4 @@
-"""This machine behind the port `Node`."""
+"""The port `Host` on this machine."""
 
 import errno
 import fcntl
@@ -18,12 +18,12 @@ NANOS_PER_MICRO = 1000
 PERIOD_US = 100_000
 UNLIMITED = -1
 PARTLY = frozenset({errno.EAGAIN, errno.EBUSY})
-"""Less than was asked for could be had; what was had is measured."""
+"""The kernel reclaimed less than requested; the result is measured."""
 
 
 @dataclass(slots=True)
 class HostNode:
-    """Reads counters and writes quotas. Folders of containers are looked for once, while they are there."""
+    """Reads counters and writes quotas. The folder of a container is cached while it exists."""
 
     layout: Layout
     proc: Path
@@ -35,7 +35,7 @@ class HostNode:
     _ticks: int = field(default_factory=lambda: os.sysconf("SC_CLK_TCK"))
 
     def hold(self) -> None:
-        """Be the only agent that writes these cgroups, whatever file it keeps, until the process ends."""
+        """Lock these cgroups against any other agent until the process ends."""
         folder = self.layout.cpu
         try:
             self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -69,9 +69,9 @@ class HostNode:
             raise WorldFailed(f"{error.filename or self.proc}: {error.strerror or error}") from error
 
     def read(self, containers: Sequence[ContainerRef], *, is_deep: bool) -> Mapping[str, Counters]:
-        """Read containers by id; one that has vanished is not there.
+        """Read counters by container id, without vanished containers.
 
-        One that can't be read is unknown, and the others are not; where none can be, it raises.
+        The counters of a container that cannot be read are None; raise where none can be read.
         """
         found: dict[str, Counters] = {}
         failures: list[OSError] = []
@@ -117,7 +117,7 @@ class HostNode:
         return None if micros is None else micros * NANOS_PER_MICRO
 
     def quota(self, place: str) -> tuple[int | None, int]:
-        """Read the quota and its period; -1 is unlimited."""
+        """Return the quota and its period; -1 is unlimited."""
         if not self.layout.is_v2:
             period = files.read_int(f"{self.layout.cpu}/{place}/cpu.cfs_period_us")
             return files.read_int(f"{self.layout.cpu}/{place}/cpu.cfs_quota_us"), period or PERIOD_US
@@ -128,7 +128,7 @@ class HostNode:
         return UNLIMITED if words[0] == b"max" else files.to_int(words[0]), period or PERIOD_US
 
     def _memory(self, place: str) -> tuple[int | None, int]:
-        """Return the working set as cAdvisor computes it, and what of it are pages of files."""
+        """Return the working set as cAdvisor computes it, and the file pages in it."""
         folder, is_v2 = f"{self.layout.memory}/{place}", self.layout.is_v2
         used = files.read_int(f"{folder}/{'memory.current' if is_v2 else 'memory.usage_in_bytes'}")
         stat = files.read(f"{folder}/memory.stat")
@@ -140,7 +140,7 @@ class HostNode:
         return working_set, min(active, working_set)
 
     def set_quota(self, container: ContainerRef, quota_us: int) -> bool:
-        """Write a quota, -1 for none; False where the container has vanished."""
+        """Write a quota, -1 for none; return False where the container has vanished."""
         folder = str(self.layout.cpu)
         try:
             place = self._place(container)
@@ -156,7 +156,7 @@ class HostNode:
             raise WorldFailed(f"{folder}: quota {quota_us}: {error.strerror or error}") from error
 
     def reclaim(self, container: ContainerRef, amount_bytes: int) -> int | None:
-        """Have the kernel take memory back, and give what was measured to be released."""
+        """Have the kernel reclaim memory; return the measured bytes."""
         try:
             place = self._place(container)
             before = None if place is None else self._memory(place)[0]

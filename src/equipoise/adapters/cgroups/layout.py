@@ -1,10 +1,10 @@
-"""Where the kubelet keeps containers: cgroup v1 or v2, by the cgroupfs or the systemd driver.
+"""The cgroup folders of containers: cgroup v1 or v2, by the cgroupfs or the systemd driver.
 
 v1, cgroupfs   <root>/cpu/kubepods/burstable/pod<UID>/<id>
 v1, systemd    <root>/cpu/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podU.slice/cri-<id>.scope
 v2             the same without the controller's folder
 
-Names come from the API server and end up in paths: only letters, digits and dashes are taken.
+Names from the API server become parts of paths: only letters, digits and dashes are allowed.
 """
 
 import os
@@ -20,14 +20,14 @@ UID = re.compile(r"[0-9A-Za-z]([0-9A-Za-z-]{0,126}[0-9A-Za-z])?")
 CONTAINER_ID = re.compile(r"[0-9A-Za-z]{8,128}")
 CLASSES = {"BestEffort": "besteffort", "Burstable": "burstable", "Guaranteed": ""}
 MONITOR = "crio-conmon-"
-"""CRI-O keeps the monitor of a container beside it, in a folder that ends in the same id."""
+"""The prefix of CRI-O's monitor folders, which end in the id of the container."""
 PARENTS = ("", "kubelet")
 """Where `kubepods` may be: at the top, or below the kubelet's own cgroup (kind, some distributions)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One way of keeping containers, found on this machine."""
+    """The layout of containers' cgroups on this machine."""
 
     cpu: Path
     """The folder of `kubepods` that has quotas."""
@@ -36,7 +36,7 @@ class Layout:
     is_v2: bool
     is_systemd: bool
     stem: str
-    """What the names of slices begin with: `kubepods`, or `kubelet-kubepods`."""
+    """The prefix of slice names: `kubepods` or `kubelet-kubepods`."""
 
     def pod_parts(self, uid: str, qos_class: str) -> Iterator[str]:
         """Yield the folders in which a pod may be, the likely one first."""
@@ -52,7 +52,7 @@ class Layout:
             yield f"{slice_}.slice/{name}" if word else name
 
     def find(self, container: ContainerRef) -> str | None:
-        """Return the folder of a container below those of the controllers, or None when it is not there."""
+        """Return the folder of a container below those of the controllers; None where it does not exist."""
         if not CONTAINER_ID.fullmatch(container.id):
             return None
         for pod in self.pod_parts(container.pod_uid, container.qos_class):

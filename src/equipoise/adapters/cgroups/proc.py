@@ -1,6 +1,6 @@
-"""The machine as /proc tells it: CPU time, memory, load, pressure.
+"""The machine's CPU time, memory, load and pressure from /proc, and small files of the kernel.
 
-Small files of the kernel: read whole, in one go; what vanished or makes no sense is None.
+A file is read whole, at once; one that vanished or is invalid is None.
 """
 
 import errno
@@ -12,7 +12,7 @@ from equipoise.core.errors import WorldFailed
 
 SIZE_MAX = 65536
 GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ESRCH})
-"""A cgroup that is removed while we look answers with any of these."""
+"""The errors of reading a cgroup that is being removed."""
 
 
 def read(path: str | Path, size_max: int = SIZE_MAX) -> bytes | None:
@@ -46,7 +46,7 @@ def to_int(text: bytes | None) -> int | None:
 
 
 def field(text: bytes | None, name: bytes) -> int | None:
-    """Find the number of one line `name number` of a flat-keyed file."""
+    """Return the number of the line `name number` of a flat-keyed file."""
     if text is None:
         return None
     start = 0 if text.startswith(name + b" ") else text.find(b"\n" + name + b" ") + 1
@@ -78,7 +78,7 @@ def write(path: str | Path, text: str) -> bool:
 
 NANO = 10**9
 BUSY = (0, 1, 2, 5, 6)
-"""user, nice, system, irq, softirq; idle, waiting for disks and what other machines took are not."""
+"""The columns user, nice, system, irq and softirq; idle, iowait and steal are not busy."""
 KIB = 1024
 STAT_SIZE_MAX = 1024 * KIB
 """A line for each CPU: those of a thousand do not fit in what is read of other files."""
@@ -98,7 +98,7 @@ def cpu_time(proc: Path, ticks_per_second: int) -> tuple[int, int]:
 
 
 def memory(proc: Path) -> tuple[int | None, int | None]:
-    """Return the bytes that the machine has, and those that are not available any more."""
+    """Return the bytes of the machine's memory, and those that are not available."""
     text = read(proc / "meminfo")
     total, available = (_kib(text, name) for name in (b"MemTotal:", b"MemAvailable:"))
     return total, None if total is None or available is None else total - available

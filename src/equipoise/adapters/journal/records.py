@@ -194,7 +194,7 @@ class JournalReader(Protocol):
         ...
 
     def starting(self, prefix: str) -> Sequence[Record]:
-        """Yield the records, the newest first; with `is_whole` also their stored inputs."""
+        """Return at most ten whole records whose id has this prefix; an exact match alone."""
         ...
 
     def subjects(self, balancer: str, limit: int) -> Sequence[str]:
