@@ -47,7 +47,7 @@ BUDGET_SHARE = 10
 
 
 class NodePlan(NamedTuple):
-    """Everything that one decision is made from and came to."""
+    """The inputs of one decision, and the actions that it plans."""
 
     observation: Observation
     lines: Sequence[Waterline]
@@ -61,7 +61,7 @@ class NodePlan(NamedTuple):
     restored: Sequence[PodRestore] = ()
     scheduling: Sequence[DisableScheduling | EnableScheduling] = ()
     cooldown: str = ""
-    """Until when restoring is held, in words; empty when it is not."""
+    """How long restoring is held, as a sentence; empty if it is not."""
 
     @property
     def is_open(self) -> bool:
@@ -70,7 +70,7 @@ class NodePlan(NamedTuple):
 
     @property
     def gaps_left(self) -> tuple[Gaps, Gaps]:
-        """The gaps of evicting and of throttling after all that is done about them."""
+        """The gaps of evicting and of throttling after all actions."""
         evict, throttle = self.evict.gaps, self.throttle.gaps
         for one in (*self.evicted, *self.throttled):
             evict, throttle = reduced(evict, one.released), reduced(throttle, one.released)
@@ -129,9 +129,9 @@ def _plan_reduction(plan: NodePlan) -> NodePlan:
 
 
 def _plan_restore(plan: NodePlan, memory: QosMemory) -> NodePlan:
-    """Raise quotas where every rule that throttles is clear for long enough, and its usage was read.
+    """Raise quotas if every rule that throttles is clear for long enough, and its usage was read.
 
-    The cool-down holds that; a pod that no policy throttles any more is restored at once.
+    The cool-down holds this; a pod that no policy throttles any more is restored at once.
     """
     lines = plan.restore.lines
     is_clear = bool(lines) and all(line.allows_restore for line in lines)

@@ -6,9 +6,9 @@ Usage of the node is text, as exact as it was read: millicores, bytes, percent, 
 `COMPARATORS` sort pods, chained: each returns a key that is smaller for the pod to act on first. An unknown
 value comes last among its equals, but for a start time: a pod without one has hardly begun.
 
-`METRICS` are what a waterline can be set for, in the order of acting: what can't be compressed comes first.
-An entry has the resource that is acted on, the comparator of its consumers, and what evicting a pod releases;
-without the last it can't be quantified, and all eligible pods are acted on.
+`METRICS` are the metrics of waterlines, in the order of acting: memory, which is not compressible, comes
+first. An entry has the resource, the comparator of its consumers, and the amount that evicting a pod
+releases; without the last it can't be quantified, and all eligible pods are acted on.
 """
 
 import math
@@ -24,7 +24,7 @@ UNLIMITED = -1
 
 
 def quota_of(limit_nanos: int, period_us: int) -> int:
-    """Return the quota that a limit means, rounded up; unlimited without one."""
+    """Return the quota of a limit, rounded up; unlimited without a limit."""
     return UNLIMITED if limit_nanos <= 0 else -(-limit_nanos * period_us // 10**9)
 
 
@@ -35,7 +35,7 @@ class ObservedContainer(msgspec.Struct, frozen=True, omit_defaults=True):
     cpu_nanos: int | None = None
     memory_bytes: int | None = None
     reclaimable_bytes: int = 0
-    """What the kernel could take back without stopping it."""
+    """The memory that the kernel can reclaim."""
     quota_us: int = UNLIMITED
     period_us: int = PERIOD_US
     cpu_request_nanos: int = 0
@@ -68,9 +68,9 @@ class ObservedPod(msgspec.Struct, frozen=True, omit_defaults=True):
     is_daemon: bool = False
     """Of a DaemonSet, which would start it on the same node again."""
     is_terminating: bool = False
-    """On its way out: what it uses counts as released."""
+    """Whether it is terminating: its usage counts as released."""
     refusal: str = ""
-    """Why it can't be evicted for now; it may be throttled all the same."""
+    """Why it can't be evicted now; it may still be throttled."""
 
     @property
     def key(self) -> str:
@@ -88,7 +88,7 @@ class ObservedPod(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_evictable(self) -> bool:
-        """Whether an eviction would be accepted, and would help."""
+        """Whether it may be evicted: not of a DaemonSet, and not in backoff after a refusal."""
         return not self.is_daemon and not self.refusal
 
     @property
@@ -103,7 +103,7 @@ def _sum(parts: list[int | None]) -> int | None:
 
 
 class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that is known of a node at one moment."""
+    """The state of a node at one moment."""
 
     node: str
     at: float
@@ -118,7 +118,7 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: Mapping[str, str] = {}
     is_scheduling_disabled: bool = False
     released_cpu_nanos: int = 0
-    """CPU that is in the usage and yet gone: of pods that ended meanwhile, of quotas lowered since."""
+    """CPU in the usage that is already released: of pods that ended meanwhile, of quotas lowered since."""
 
 
 CLASSES = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
@@ -259,12 +259,12 @@ def with_shares(usage: Mapping[str, Fraction | None], observation: Observation) 
 
 
 CRITICAL_PRIORITY_MIN = 2_000_000_000
-"""Kubernetes keeps priorities from here on for its own critical classes."""
+"""Kubernetes reserves priorities from this value on for its own critical classes."""
 CRITICAL_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
 
 
 def protection_of(owner: str, priority: int, priority_class: str, *, is_mirror: bool = False) -> str:
-    """Return why a pod is never touched, or nothing; the owner is the kind of its controller."""
+    """Return why no action is taken on a pod, or nothing; the owner is the kind of its controller."""
     if is_mirror or owner == "Node":
         return "it is a static pod"
     if priority >= CRITICAL_PRIORITY_MIN or priority_class in CRITICAL_CLASSES:

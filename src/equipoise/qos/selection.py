@@ -36,8 +36,8 @@ NO_ACTION: Allowed = frozenset()
 def allowed_actions(policy: QosPolicy, pod: ObservedPod) -> Allowed:
     """Return which actions may be taken on a pod.
 
-    Static, mirror and critical pods are never touched, nor one that is on its way out. Without any PodQOS all
-    others but those of DaemonSets may be; with one, those that some PodQOS selects.
+    None on static, mirror, critical and terminating pods. Without any PodQOS all actions on all others but
+    those of DaemonSets; otherwise the actions of each PodQOS that selects the pod.
     """
     if pod.protection or pod.is_terminating:
         return NO_ACTION
@@ -69,7 +69,7 @@ ALL_CHAIN = ("classAndPriority", "runningTime", "name")
 
 
 def usage_before_acting(observation: Observation) -> Usage:
-    """Return the usage just before acting; a share that was not read again follows its amount."""
+    """Return the usage right before acting; a share that was not read again is derived from its amount."""
     if observation.fresh is None:
         return usage_of(observation.usage, observation)
     texts: dict[str, str | None] = {**observation.usage, **observation.fresh}
@@ -82,7 +82,7 @@ def usage_before_acting(observation: Observation) -> Usage:
 def gaps_above(
     lines: Iterable[Waterline], fresh: Usage, observation: Observation, excess_percent: int
 ) -> Gaps:
-    """Return how far usage is above the lowest waterline of each metric; terminating pods count as gone."""
+    """Return how far usage is above the lowest waterline of each metric; terminating pods are released."""
     gaps: Gaps = {}
     for name, line in lowest_by_metric(lines).items():
         metric, used = line.metric, fresh.get(name)

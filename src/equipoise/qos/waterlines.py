@@ -26,18 +26,18 @@ from equipoise.qos.policy import AvoidanceActionSpec, QosPolicy, RuleStrategy
 
 
 class QosMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """All that is carried over for one node. Rules are named `POLICY/RULE`."""
+    """The memory of one node. Rules are named `POLICY/RULE`."""
 
     breaches: dict[str, int] = {}
     """Rounds in a row in which a rule was crossed, this one not counted."""
     clear: dict[str, int] = {}
     """Rounds in a row in which it was not."""
     last_trigger: dict[str, float] = {}
-    """When an action was last wanted, by its name."""
+    """When an action was last triggered, by its name."""
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "QosMemory":
-        """Return the memory from plain data; ValueError says what does not fit."""
+        """Return the memory from plain data; raises ValueError for other data."""
         return msgspec.convert(dict(data), type=cls)
 
     def to_data(self) -> dict[str, Any]:
@@ -109,9 +109,9 @@ def usage_of(texts: Mapping[str, str | None], observation: Observation) -> dict[
 
 
 def pending_release(metric: Metric, observation: Observation) -> Fraction:
-    """Return what is in the usage and on its way out: of terminating pods, of what ended or was throttled.
+    """Return the usage that will be released: of terminating and ended pods, and of lowered quotas.
 
-    Container by container: of a pod that ends, one is gone before the other, and what is left still counts.
+    Per container: those of a terminating pod end one after the other, and only the running ones count.
     """
     if metric.releases is None:
         return ZERO
@@ -193,7 +193,7 @@ def _counted(
 
 
 def next_memory(lines: Iterable[Waterline], memory: QosMemory, at: float) -> QosMemory:
-    """Return what the next cycle needs; rules and actions that no longer exist are dropped."""
+    """Return the memory for the next cycle, without rules and actions that no longer exist."""
     all_ = list(lines)
     names = {line.action_name for line in all_}
     triggers = {name: moment for name, moment in memory.last_trigger.items() if name in names}

@@ -77,7 +77,7 @@ def unbalanced(seed: int, cause: str, *, pods: int = 6, age_seconds: float = 900
     world = World(seed)
     rng = names.seeded(seed, "scene")
     _add_unequal_nodes(world, rng, pods, noise=rng.uniform(1.8, 3.0) if cause == NOISY_NODE else 1.0)
-    # Little work at first: the autoscaler shall not have its say before everybody is there.
+    # Little work at first: the autoscaler must not scale before all pods are ready.
     workload = world.add_workload(
         "shop",
         "web",

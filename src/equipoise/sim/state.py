@@ -39,16 +39,16 @@ class SimSettings:
     budget_delay_seconds: float = 0.2
     """From a change of pods to a PodDisruptionBudget's new status."""
     disrupted_seconds: float = 120.0
-    """How long an eviction that did not end its pod is believed."""
+    """How long an eviction that did not end its pod counts as a disruption."""
     node_grace_seconds: float = 40.0
-    """From a node's last sign of life to `NotReady`."""
+    """From a node's last heartbeat to `NotReady`."""
     node_eviction_seconds: float = 300.0
     """From `NotReady` to the deletion of its pods."""
     crash_delay_seconds: float = 10.0
     """The first wait of a crash loop; it doubles up to the maximum."""
     crash_delay_max_seconds: float = 300.0
     load_step_seconds: float = 15.0
-    """How often the demand is looked at; it is constant between."""
+    """The interval between changes of the demand."""
     scrape_interval_seconds: float = 15.0
     scrape_delay_seconds: float = 1.0
     retention_seconds: float = 900.0
@@ -85,7 +85,7 @@ class NodeState:
     is_ready: bool = True
     is_cordoned: bool = False
     is_closed: bool = False
-    """Tainted by an agent of its own: no new pod comes, as if it were cordoned."""
+    """Tainted by its agent: no pod is scheduled to it, as if it were cordoned."""
     died_at: float = 0.0
     pods: dict[str, "PodState"] = field(default_factory=dict)
     crowd: Counter[WorkloadRef] = field(default_factory=Counter)
@@ -119,12 +119,12 @@ class PodState:
     """None until its containers run."""
     limit_cores: float = math.inf
     quotas: dict[str, int] = field(default_factory=dict)
-    """What somebody wrote to the cgroups of its containers, by name: microseconds per period, -1 for none."""
+    """The quotas in the cgroups of its containers, by name: microseconds per period, -1 for none."""
     scrape_phase: float = 0.0
     """Where in the scrape interval it is scraped, from 0 to 1."""
     work_cores: float = 0.0
     lives: int = 0
-    """How many turns its life took; a plan made before the last one is void."""
+    """The number of steps in its life; a step scheduled before the last one is dropped."""
     desired: tuple[Container, ...] | None = None
     """What it asks for, where its node has not given that;"""
     resize: Resize | None = None
@@ -193,7 +193,7 @@ class WorkloadState:
 
 @dataclass(slots=True, eq=False)
 class HpaState:
-    """An HPA and what its controller remembers."""
+    """An HPA and its controller's memory."""
 
     name: str
     uid: str
@@ -228,7 +228,7 @@ class PdbState:
     workloads: list[WorkloadState] = field(default_factory=list)
     status: BudgetStatus = field(default_factory=BudgetStatus)
     disrupted: dict[str, float] = field(default_factory=dict)
-    """Pods that the eviction API let go, which may not have been seen to go."""
+    """Pods whose eviction was accepted, and which may not have been observed to terminate yet."""
     healthy_seen: frozenset[str] = frozenset()
     evicted_since: set[str] = field(default_factory=set)
     is_current: bool = False
@@ -260,13 +260,13 @@ class EvictionRequest:
     budget: str = ""
     healthy_left: int = 0
     lost_unseen: int = 0
-    """Pods that fell ill since the controller looked: the API cannot know of them."""
+    """Pods that became unready since the controller's last sync, which the API cannot count."""
     desired: int = 0
     was_healthy: bool = False
 
 
 class SimState:
-    """Everything there is, and the one way to say that it changed."""
+    """All objects of a simulated cluster, and the methods that record their changes."""
 
     def __init__(self, seed: int, timeline: Timeline, settings: SimSettings) -> None:
         self.seed = seed

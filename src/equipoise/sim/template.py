@@ -122,7 +122,7 @@ def template_hash(template: object, revision: int) -> str:
 
 
 def seeded(seed: int, purpose: str) -> Random:
-    """Return each purpose a chance of its own, so that one more draw here changes nothing there."""
+    """Return a random generator for one purpose, so that its draws do not change those of others."""
     return Random(f"{seed}/{purpose}")  # noqa: S311 - a simulation must be repeatable, not unguessable
 
 
@@ -154,7 +154,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
-    """What the controller found at its last look."""
+    """The budget's status at the controller's last sync."""
 
     expected: int = 0
     desired: int = 0
