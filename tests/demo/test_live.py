@@ -186,7 +186,7 @@ class Broken:
     def pictures(self, width: int) -> list[RenderableType]:
         return []
 
-    def told(self) -> list[Record]:
+    def highlights(self) -> list[Record]:
         return []
 
 

@@ -153,10 +153,12 @@ def _print_checks(checks: "list[Check]") -> None:
 
     table = Table.grid(padding=(0, 2, 0, 0))
     for check in checks:
-        said = Text(check.sentence)
+        advice = Text(check.sentence)
         if check.remedy:
-            said.append(f" {check.remedy}", style="italic")
-        table.add_row(Text(check.status, style=_COLOURS[check.status]), Text(check.name, style="bold"), said)
+            advice.append(f" {check.remedy}", style="italic")
+        table.add_row(
+            Text(check.status, style=_COLOURS[check.status]), Text(check.name, style="bold"), advice
+        )
     Console().print(table)
 
 

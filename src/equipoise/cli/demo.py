@@ -38,7 +38,7 @@ def demo(
 
     It goes on until Ctrl-C.
     """
-    kept = _kept(journal)
+    kept_journal = _kept_journal(journal)
     if not once:
         _expect_free(port)
     import tempfile
@@ -49,16 +49,16 @@ def demo(
     stopping = threading.Event()
     _end_on_signals(stopping)
     with tempfile.TemporaryDirectory(prefix="equipoise-demo-") as folder, cleanup_on_exit(Path(folder)):
-        place = kept or Path(folder) / "journal.db"
+        place = kept_journal or Path(folder) / "journal.db"
         if once:
-            _once(seed, place, Path(folder), stopping, is_kept=kept is not None)
+            _once(seed, place, Path(folder), stopping, is_kept=kept_journal is not None)
         else:
             from equipoise.demo.run import Pace
 
             _live(seed, place, Path(folder), Pace(speed, port, not no_open, stopping))
 
 
-def _kept(journal: str | None) -> Path | None:
+def _kept_journal(journal: str | None) -> Path | None:
     """Return the path of the journal, which is never that of a real cluster's decisions."""
     if journal is None:
         return None

@@ -71,7 +71,7 @@ def explanation(record: Record, width: int) -> RenderableType:
     """Print everything about one record."""
     parts: list[RenderableType] = [*_heading(record)]
     for title, part in (
-        ("Seen", _seen(record, width)),
+        ("Seen", _observed_pods(record, width)),
         ("Numbers", _numbers(record)),
         ("Planned", _actions(record.decision)),
         ("Held", _held(record.decision)),
@@ -87,13 +87,13 @@ def _heading(record: Record) -> list[RenderableType]:
     title = Text(f"{record.balancer} {record.decision.subject}: ", style="bold")
     title.append(record.decision.reason.code.value, style=_style(record.decision))
     by = f" by Equipoise {record.version}" if record.version else ""
-    said: list[RenderableType] = [title, Text(record.decision.reason.sentence)]
-    said.append(Text(f"Decided {moment(record.at)}{by}; record {record.id}.", style="dim"))
+    parts: list[RenderableType] = [title, Text(record.decision.reason.sentence)]
+    parts.append(Text(f"Decided {moment(record.at)}{by}; record {record.id}.", style="dim"))
     if record.streak is not None:
-        said.append(Text(_later(record), style="dim"))
+        parts.append(Text(_later(record), style="dim"))
     if not record.has_inputs:
-        said.append(Text("What went into it was not kept, only its hash.", style="dim"))
-    return said
+        parts.append(Text("What went into it was not kept, only its hash.", style="dim"))
+    return parts
 
 
 def _later(record: Record) -> str:
@@ -105,7 +105,7 @@ def _later(record: Record) -> str:
     return again + (", with the same words." if same else f"; at last: {streak.reason.sentence}")
 
 
-def _seen(record: Record, width: int) -> RenderableType | None:
+def _observed_pods(record: Record, width: int) -> RenderableType | None:
     from equipoise.rotation.balancer import inputs
     from equipoise.rotation.progress import BALANCER
     from equipoise.runtime.console import usage_bars
@@ -113,17 +113,19 @@ def _seen(record: Record, width: int) -> RenderableType | None:
     if record.balancer != BALANCER or not record.has_inputs:
         return None
     try:
-        _, seen = inputs(record)
+        _, observation = inputs(record)
     except ValueError as error:
         return Text(f"This version cannot read what was seen: {' '.join(str(error).split())}")
-    if not seen.pods:
+    if not observation.pods:
         return Text("No pods.")
     planned = {action.pod for action in record.decision.actions}
-    first = sorted(seen.pods, key=lambda pod: (pod.name not in planned, -(pod.cpu_cores or 0.0), pod.name))
+    first = sorted(
+        observation.pods, key=lambda pod: (pod.name not in planned, -(pod.cpu_cores or 0.0), pod.name)
+    )
     shown = first[:PODS_SHOWN_MAX]
     names = max(len(pod.name) for pod in shown)
     bars = usage_bars(shown, record.decision, max(4, min(BAR_WIDTH_MAX, width - names - 34)))
-    more = len(seen.pods) - len(shown)
+    more = len(observation.pods) - len(shown)
     return Group(bars, Text(f"and {more} more pods", style="dim")) if more else bars
 
 
@@ -153,13 +155,17 @@ def _actions(decision: Decision) -> RenderableType | None:
 
 
 def _held(decision: Decision) -> RenderableType | None:
-    said, rows = decision.reason.sentence, []
+    sentence_above, rows = decision.reason.sentence, []
     for part in decision.held:
         # Actions held for the same reason are grouped.
         rows.append(
-            [*_action(part.action), part.reason.value, "" if part.sentence == said else part.sentence]
+            [
+                *_action(part.action),
+                part.reason.value,
+                "" if part.sentence == sentence_above else part.sentence,
+            ]
         )
-        said = part.sentence
+        sentence_above = part.sentence
     return _grid(rows)
 
 

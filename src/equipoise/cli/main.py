@@ -41,8 +41,8 @@ def main(called: str = "equipoise") -> None:
 
                 from equipoise.runtime.output import plain
 
-                told = _without_secrets(error, "".join(traceback.format_exception(error)))
-                print(plain(told), file=sys.stderr, end="")
+                message = _without_secrets(error, "".join(traceback.format_exception(error)))
+                print(plain(message), file=sys.stderr, end="")
         status = _explain(error, called, is_debug=is_debug)
     sys.exit(status if isinstance(status, int) else 0)
 
@@ -73,14 +73,14 @@ def _explain(error: BaseException, called: str, *, is_debug: bool = False) -> in
 
     match error:
         case EquipoiseError():
-            _say(str(error).replace("`equipoise ", f"`{called} "))
+            _print_error(str(error).replace("`equipoise ", f"`{called} "))
             return error.exit_status
         case typer.TyperException():
             if _is_help(error):
                 print(error.format_message())
                 return 0
             # `Value error` is pydantic's own prefix.
-            _say(_without_secrets(error, error.format_message().replace(": Value error, ", ": ", 1)))
+            _print_error(_without_secrets(error, error.format_message().replace(": Value error, ", ": ", 1)))
             return 2
         case typer.Abort() | KeyboardInterrupt():
             return INTERRUPTED
@@ -89,11 +89,11 @@ def _explain(error: BaseException, called: str, *, is_debug: bool = False) -> in
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         case OSError():
-            _say(f"{error.filename or 'standard output'}: {error.strerror or error}")
+            _print_error(f"{error.filename or 'standard output'}: {error.strerror or error}")
             return 1
         case _:
             more = "" if is_debug else " (run again with --debug for the traceback)"
-            _say(f"unexpected {type(error).__name__}: {error}{more}")
+            _print_error(f"unexpected {type(error).__name__}: {error}{more}")
             return 1
 
 
@@ -106,7 +106,7 @@ def _without_secrets(error: BaseException, text: str) -> str:
     return shown_in(text) if isinstance(error, typer.TyperException) else without_users(text)
 
 
-def _say(message: str) -> None:
+def _print_error(message: str) -> None:
     from equipoise.runtime.output import tell
 
     tell(f"error: {message}")

@@ -139,9 +139,9 @@ def _established(client: Client, kind: DefinedKind, result: Changed) -> Installe
     while True:
         conditions = _conditions(_definition(client, name))
         for type_, bad in (("NonStructuralSchema", "True"), ("NamesAccepted", "False")):
-            said = conditions.get(type_, _Condition(type_))
-            if said.status == bad:
-                return Installed(name, "Failed", f"{type_} is {bad}: {said.message}")
+            condition = conditions.get(type_, _Condition(type_))
+            if condition.status == bad:
+                return Installed(name, "Failed", f"{type_} is {bad}: {condition.message}")
         if conditions.get("Established", _Condition("")).status == "True":
             return Installed(name, result, f"{kind.name} ({kind.api_version}) is served.")
         if client.world.monotonic() >= deadline:
@@ -172,8 +172,8 @@ def chosen_kinds(names: Sequence[str]) -> list[DefinedKind]:
     for name in names:
         matching = [kind for kind in KINDS if kind.is_called(name)]
         if not matching:
-            known = ", ".join(kind.name for kind in KINDS)
-            raise BadInput(f"kind {name!r}: expected one of {known}")
+            known_names = ", ".join(kind.name for kind in KINDS)
+            raise BadInput(f"kind {name!r}: expected one of {known_names}")
         found += [kind for kind in matching if kind not in found]
     return found or list(KINDS)
 
@@ -223,12 +223,12 @@ def judge(paths: Sequence[str]) -> ValidationReport:
                 continue
             for at, item in _items(document):
                 kind, name = _word(item, "kind"), _word(item.get("metadata"), "name")
-                known = _known(item)
-                if known is None:
+                definition = _kind_of(item)
+                if definition is None:
                     others.append(f"{path}: document {number}: {kind or 'no kind'} {name}".rstrip())
                     continue
                 ours += 1
-                found = [known] if isinstance(known, Problem) else problems(known, item)
+                found = [definition] if isinstance(definition, Problem) else problems(definition, item)
                 findings += [
                     Finding(path, number, kind, name, f"{at}{problem.path}", problem.message)
                     for problem in found
@@ -291,7 +291,7 @@ def _items(document: dict[str, Any], at: str = "") -> Iterator[tuple[str, dict[s
     yield at, document
 
 
-def _known(item: Mapping[str, Any]) -> DefinedKind | Problem | None:
+def _kind_of(item: Mapping[str, Any]) -> DefinedKind | Problem | None:
     """Return the kind, or an error about its name or group; None for a kind that is not ours."""
     version, name = _word(item, "apiVersion"), _word(item, "kind")
     group = version.rpartition("/")[0]

@@ -57,9 +57,9 @@ def status(*, server: options.RedisOptions, output: options.Output = Format.TABL
     from equipoise.pools.policy import read_policy
 
     with server.opened() as pools:
-        seen = pools.snapshot()
-    policy = read_policy(seen.config, f"{server.prefix}:tier:config")
-    print_status(status_document(policy, seen), output)
+        snapshot = pools.snapshot()
+    policy = read_policy(snapshot.config, f"{server.prefix}:tier:config")
+    print_status(status_document(policy, snapshot), output)
 
 
 @app.command()
@@ -121,9 +121,9 @@ def plan_scale_down(
     from equipoise.pools.policy import read_policy
 
     with server.opened() as pools:
-        seen = pools.snapshot()
-    policy = read_policy(seen.config, f"{server.prefix}:tier:config")
-    decision, details = decide.plan_scale_down(policy, observe(policy, seen), replicas)
+        snapshot = pools.snapshot()
+    policy = read_policy(snapshot.config, f"{server.prefix}:tier:config")
+    decision, details = decide.plan_scale_down(policy, observe(policy, snapshot), replicas)
     if replicas < policy.pods_targeted:
         warn(
             f"the targets demand {policy.pods_targeted} pods: lower them to {replicas} before the scale-down"
@@ -260,30 +260,30 @@ def fsck(
     from equipoise.pools.policy import read_policy
 
     with server.opened() as pools:
-        seen = pools.snapshot(is_thorough=True)
+        snapshot = pools.snapshot(is_thorough=True)
         key = f"{server.prefix}:tier:config"
-        policy = None if key in seen.wrong else read_policy(seen.config, key)
-        found = violations(policy, seen)
+        policy = None if key in snapshot.wrong else read_policy(snapshot.config, key)
+        found = violations(policy, snapshot)
         mended: list[PoolAnswer] = []
         pods: list[str] = []
         if repairs and found and policy is not None:
-            odd = [""] if seen.unreadable_epoch is not None else []
+            odd = [""] if snapshot.unreadable_epoch is not None else []
             pods = [*odd, *dict.fromkeys(each.pod for each in found if each.pod)]
         try:
             for pod in pods:
-                repair = pools.repair(pod, seen.epoch) if pod else pools.forget_odd_epoch()
+                repair = pools.repair(pod, snapshot.epoch) if pod else pools.forget_odd_epoch()
                 mended.append(repair)
             if pods:
-                seen = pools.snapshot(is_thorough=True)
-                found = violations(policy, seen)
+                snapshot = pools.snapshot(is_thorough=True)
+                found = violations(policy, snapshot)
             eviction = pools.eviction()
         except WorldFailed as error:
             if len(mended) < len(pods):
                 mended.append(failed(error, pods[len(mended)]))
-            print_fsck(found, notes(policy, seen), mended, output)
+            print_fsck(found, notes(policy, snapshot), mended, output)
             raise
-    said = [*notes(policy, seen), *([eviction] if eviction else [])]
-    print_fsck(found, said, mended, output)
+    warnings = [*notes(policy, snapshot), *([eviction] if eviction else [])]
+    print_fsck(found, warnings, mended, output)
     if found:
         count = "1 violation" if len(found) == 1 else f"{len(found)} violations"
         raise WorldFailed(f"{server.prefix}: {count}; the first is {found[0].key}: {found[0].detail}")

@@ -22,8 +22,8 @@ def get(*, server: options.RedisOptions, output: options.Output = Format.TABLE) 
     from equipoise.pools.policy import read_policy
 
     with server.opened() as pools:
-        seen = pools.snapshot()
-    _print(read_policy(seen.config, f"{server.prefix}:tier:config"), output)
+        snapshot = pools.snapshot()
+    _print(read_policy(snapshot.config, f"{server.prefix}:tier:config"), output)
 
 
 @app.command("set")
@@ -47,8 +47,8 @@ def set_(
     if bool(settings) == (file is not None):
         raise BadInput("config set: expected either NAME=PODS,... or --from FILE")
     with server.opened(is_dry=is_dry_run) as pools:
-        policy, seen = _store(pools, settings or [], file, server.prefix)
-    _warn_if_unfilled(policy, seen)
+        policy, snapshot = _store(pools, settings or [], file, server.prefix)
+    _warn_if_unfilled(policy, snapshot)
     _print(policy, output)
 
 
@@ -63,11 +63,11 @@ def _store(
     from equipoise.pools.policy import policy_from
 
     # Thorough: a tier that is no longer in the config may still have pods.
-    seen = pools.snapshot(is_thorough=True)
-    old, document = _wanted(seen, settings, file, prefix)
+    snapshot = pools.snapshot(is_thorough=True)
+    old, document = _old_and_new(snapshot, settings, file, prefix)
     policy = policy_from(document, file or "config set")
     answer = pools.set_config(
-        json.dumps(document, ensure_ascii=False), seen.version, tiers_to_empty(old, policy, seen)
+        json.dumps(document, ensure_ascii=False), snapshot.version, tiers_to_empty(old, policy, snapshot)
     )
     if answer.code is PoolCode.TIER_IN_USE:
         raise BadInput(
@@ -76,11 +76,11 @@ def _store(
         )
     if answer.code is not PoolCode.STORED:
         raise WorldFailed(f"{prefix}:tier:config: somebody else changed it meanwhile; nothing was changed")
-    return policy, seen
+    return policy, snapshot
 
 
-def _wanted(
-    seen: "PoolsSnapshot", settings: list[str], file: str | None, prefix: str
+def _old_and_new(
+    snapshot: "PoolsSnapshot", settings: list[str], file: str | None, prefix: str
 ) -> "tuple[TierPolicy | None, dict[str, Any]]":
     """Return the config as it is, and as it should be."""
     from equipoise.core.errors import BadInput
@@ -90,23 +90,25 @@ def _wanted(
 
     source = f"{prefix}:tier:config"
     if file is None:
-        old = None if seen.config is None else read_policy(seen.config, source)
-        return old, apply_changes(seen.config, read_changes(settings))
+        old = None if snapshot.config is None else read_policy(snapshot.config, source)
+        return old, apply_changes(snapshot.config, read_changes(settings))
     document = read_yaml(file)
     if not isinstance(document, dict):
         raise BadInput(f"{file}: expected a mapping of tiers")
     try:
-        return read_policy(seen.config, source), document
+        return read_policy(snapshot.config, source), document
     except BadInput:
         return None, document  # the stored config is invalid, and --from replaces it
 
 
-def _warn_if_unfilled(policy: "TierPolicy", seen: "PoolsSnapshot") -> None:
+def _warn_if_unfilled(policy: "TierPolicy", snapshot: "PoolsSnapshot") -> None:
     from equipoise.pools.policy import unfilled
 
-    said = unfilled(policy, sum(len(pool.assigned) for pool in seen.pools if pool.tier in policy.chain))
-    if said:
-        warn(said)
+    warning = unfilled(
+        policy, sum(len(pool.assigned) for pool in snapshot.pools if pool.tier in policy.chain)
+    )
+    if warning:
+        warn(warning)
 
 
 def _print(policy: "TierPolicy", output: Format) -> None:

@@ -121,8 +121,8 @@ def tell(
 
 def print_status(document: Mapping[str, Any], form: Format) -> None:
     """Print the tiers; the pods of each are in the document only."""
-    for said in document["warnings"]:
-        warn(said)
+    for warning in document["warnings"]:
+        warn(warning)
     if form is not Format.TABLE:
         print_document(document, form)
         return
@@ -138,9 +138,9 @@ def status_table(tiers: Sequence[Mapping[str, Any]]) -> Any:
     )
     for tier in tiers:
         diff = tier["diff"]
-        said = f"over by {diff}" if diff > 0 else f"under by {-diff}" if diff < 0 else ""
+        deviation = f"over by {diff}" if diff > 0 else f"under by {-diff}" if diff < 0 else ""
         numbers = (tier[name] for name in ("target", "assigned", "available", "busy", "draining", "calls"))
-        laid_out.add_row(tier["tier"], tier["type"], *map(str, numbers), Text(said, style="bold yellow"))
+        laid_out.add_row(tier["tier"], tier["type"], *map(str, numbers), Text(deviation, style="bold yellow"))
     return laid_out
 
 
@@ -189,11 +189,13 @@ def _watch(pools: "RedisPools", prefix: str, seconds: float, times: int) -> None
     """Print changes; a server or a config that disappears later is reported and waited for."""
     console = Console()
     before: Any = None
-    looks = 0
+    snapshots = 0
     while True:
         try:
-            seen = pools.snapshot()
-            now: Any = status_document(read_policy(seen.config, f"{prefix}:tier:config"), seen)["tiers"]
+            snapshot = pools.snapshot()
+            now: Any = status_document(read_policy(snapshot.config, f"{prefix}:tier:config"), snapshot)[
+                "tiers"
+            ]
         except EquipoiseError as error:
             if before is None:
                 raise
@@ -203,7 +205,7 @@ def _watch(pools: "RedisPools", prefix: str, seconds: float, times: int) -> None
             console.print(now if isinstance(now, str) else status_table(now))
             console.file.flush()
             before = now
-        looks += 1
-        if looks == times:
+        snapshots += 1
+        if snapshots == times:
             return
         time.sleep(seconds)

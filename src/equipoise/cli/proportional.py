@@ -236,7 +236,7 @@ def _warn(asked: "CompiledPolicy", decision: "Decision", sizes: dict[str, str]) 
                 warn(f"{container['name']}: the {resource} request {request} is above the limit {limit}")
 
 
-LOOKS_MAX = 2_000_000
+CYCLES_MAX = 2_000_000
 DEFAULT_POLICY = {
     "scaleTargetRef": {"kind": "Deployment", "name": "kube-dns"},
     "containers": [
@@ -341,9 +341,9 @@ def _cluster(nodes: int, node_cores: int, node_memory: str, hours: float, interv
     if not 1 <= seconds <= 3600:  # noqa: PLR2004 - a second to an hour
         raise BadInput(f"--interval: expected a span between 1s and 1h, got {interval!r}")
     cluster = ClusterShape(nodes, node_cores, memory, interval_seconds=seconds, hours=hours)
-    if cluster.observation_count > LOOKS_MAX:
+    if cluster.observation_count > CYCLES_MAX:
         raise BadInput(
-            f"--hours: expected at most {LOOKS_MAX} looks of --interval, got {cluster.observation_count}"
+            f"--hours: expected at most {CYCLES_MAX} looks of --interval, got {cluster.observation_count}"
         )
     return cluster
 
@@ -366,6 +366,6 @@ def _generated(file: "PolicyFile", cluster: "ClusterShape", scene: HistoryKind, 
 
     start = cluster.sized(cluster.nodes)
     histories = (generate(scene.value, cluster, seed) for seed in range(seeds))
-    with stepping(scene.value, seeds) as told:
-        summaries = study(file.spec, start, histories, told)
+    with stepping(scene.value, seeds) as on_step:
+        summaries = study(file.spec, start, histories, on_step)
     return Studied(scene.value, seeds, cluster.hours, summaries, generate(scene.value, cluster, 0), start)

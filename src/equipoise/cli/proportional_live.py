@@ -180,7 +180,7 @@ def apply_proportional(
     while True:
         items = policies.run_once(names, is_first=not done)
         for each in items:
-            _tell(each)
+            _print_result(each)
             _add(done, each)
         open_ = [each.item.policy.ref.name for each in items if _goes_on(each)]
         if not open_:
@@ -230,9 +230,9 @@ def _with_message(item: PolicyResult) -> PolicyResult:
     return replace(item, decision=msgspec.structs.replace(item.decision, extra=extra))
 
 
-def _tell(item: PolicyResult) -> None:
+def _print_result(item: PolicyResult) -> None:
     if item.outcomes:
-        line = "; ".join(_came(each) for each in item.outcomes)
+        line = "; ".join(_describe(each) for each in item.outcomes)
         _report(f"{item.item.ref.subject}: {item.cost} {line}")
 
 
@@ -240,5 +240,5 @@ def _report(words: str) -> None:
     tell(f"{time.strftime('%H:%M:%S')} {words}")
 
 
-def _came(outcome: Outcome) -> str:
+def _describe(outcome: Outcome) -> str:
     return f"{outcome.result}: {outcome.detail}" if outcome.detail else outcome.result

@@ -31,9 +31,9 @@ def print_proportional(asked: "CompiledPolicy", decision: "Decision", form: Form
     console.print("Nothing was changed.")
 
 
-def print_live(turns: "Sequence[PolicyResult]", form: Format, *, is_done: bool) -> None:
+def print_live(results: "Sequence[PolicyResult]", form: Format, *, is_done: bool) -> None:
     """Print the decisions for policies of a cluster, and the actions if any were done."""
-    decided = [(turn, turn.decision) for turn in turns if turn.decision is not None]
+    decided = [(turn, turn.decision) for turn in results if turn.decision is not None]
     if form is not Format.TABLE:
         from equipoise.core.decision import outcome_document, plan_document
 
@@ -95,7 +95,7 @@ def _print_steps(console: Any, asked: "CompiledPolicy", steps: list[dict[str, An
 
     from equipoise.runtime.console import table
 
-    shown = list(_turns(steps))
+    shown = list(_changes(steps))
     laid_out = table("TIME", "REASON", "RESOURCE", "TARGET", "IN FORCE", right=RIGHT)
     for step in shown[:STEPS_SHOWN_MAX]:
         style = STYLES.get(step["reason"], "yellow")
@@ -114,7 +114,7 @@ def _print_steps(console: Any, asked: "CompiledPolicy", steps: list[dict[str, An
     )
 
 
-def _turns(steps: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _changes(steps: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     before = None
     for step in steps:
         if step["reason"] != before or step["reason"] == "Set":

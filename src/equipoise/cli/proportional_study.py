@@ -183,8 +183,8 @@ def _column(policy: ScalingPolicySpec, slot: Slot, each: Studied, axes: "Sequenc
             markersize=5,
             markeredgewidth=0.7,
         )
-        said = f"{len(marks)} change{'' if len(marks) == 1 else 's'}"
-        axis.text(1, 1.0, said, transform=axis.transAxes, ha="right", va="bottom", color=FAINT, fontsize=7)
+        label = f"{len(marks)} change{'' if len(marks) == 1 else 's'}"
+        axis.text(1, 1.0, label, transform=axis.transAxes, ha="right", va="bottom", color=FAINT, fontsize=7)
     _frame(axes, every, unit)
 
 

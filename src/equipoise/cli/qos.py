@@ -78,7 +78,7 @@ def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "
     for problem in problems:
         warn(f"left out: {problem}")
     pods = list_kind(client, PODS_OF_NODE, params={"fieldSelector": f"spec.nodeName={name}"}).records
-    seen = observe(
+    observation = observe(
         name,
         at,
         read_from_kubelet(client, name, pods),
@@ -88,7 +88,7 @@ def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "
         is_scheduling_disabled=nodes[0].is_disabled,
     )
     asked = policy.model_copy(update={"excess_percent": excess_percent})
-    return decide(asked, seen, memory_at_thresholds(asked)).decision
+    return decide(asked, observation, memory_at_thresholds(asked)).decision
 
 
 def _policies(client: "Client") -> "Iterator[PolicyObject]":

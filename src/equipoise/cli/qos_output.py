@@ -39,10 +39,10 @@ def print_qos(decision: "Decision", form: Format) -> None:
         console.print(_plan(decision))
         console.print()
     style = "bold yellow" if decision.actions else "dim"
-    said = Text.assemble(
+    line = Text.assemble(
         f"{decision.subject}: ", (decision.reason.code.value, style), f". {decision.reason.sentence}"
     )
-    console.print(said)
+    console.print(line)
     console.print("Nothing was changed.")
 
 

@@ -156,8 +156,9 @@ def simulate(
     request = FileRequest(file, workloads or (), kind, workload)
     usage = read_usage(request)
     question = AdviceRequest(policy, algorithm=settings.how(algorithm))
-    parts = [(seen, decided(question, seen)) for seen in usage]  # which shows how far it is by itself
-    runs = (run for seen, decisions in parts for run in replayed(seen, decisions, today))
+    # `decided` shows its own progress.
+    parts = [(observation, decided(question, observation)) for observation in usage]
+    runs = (run for observation, decisions in parts for run in replayed(observation, decisions, today))
     found = list(counting(runs, "replaying", sum(len(decisions) for _, decisions in parts)))
     if len(usage) > 1:
         found.sort(key=lambda run: by_name(run.decision))
@@ -167,7 +168,7 @@ def simulate(
     if output is Format.TABLE:
         print_table(found)
     else:
-        print_document(report(found, min(seen.interval_seconds for seen in usage)), output)
+        print_document(report(found, min(observation.interval_seconds for observation in usage)), output)
 
 
 def _today(low: int | None, high: int | None, target: int | None) -> "HpaBounds | None":
@@ -300,9 +301,9 @@ def _of_file(question: "AdviceRequest", request: FileRequest, plot: str | None) 
     if plot is not None:
         from equipoise.cli.recommendation_plot import draw_advice
 
-        rows = [each.seen.rows(slice(each.row, each.row + 1)) for each in found]
+        rows = [each.observation.rows(slice(each.row, each.row + 1)) for each in found]
         draw_advice(question.policy, rows, decisions, question.algorithm, plot)
-    return DecidedSamples(decisions, [each.seen.interval_seconds for each in found])
+    return DecidedSamples(decisions, [each.observation.interval_seconds for each in found])
 
 
 def _refuse_of_the_other(command: typer.Context, source: SourceName, *, is_file: bool) -> None:

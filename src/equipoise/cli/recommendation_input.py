@@ -54,7 +54,7 @@ def read_usage(request: FileRequest) -> "list[Observation]":
     if available is not None and replicas is not None and available > replicas:
         raise BadInput(f"--available: expected at most --replicas ({replicas}), got {available}")
     cores = _cores(workload.request)
-    told = FileDefaults(file, request.kind, cores, replicas, available, workload.pod_usage or "")
+    defaults = FileDefaults(file, request.kind, cores, replicas, available, workload.pod_usage or "")
     with reading(file, bytes_min=LARGE_BYTES) as on_bytes:
         samples = read_samples(file, on_bytes)
     namespaces = samples.names.get("namespace", ())
@@ -65,23 +65,23 @@ def read_usage(request: FileRequest) -> "list[Observation]":
     if pods is not None and "pod" not in pods.labels:
         raise BadInput(f"{workload.pod_usage}: line 1: expected the columns timestamp,pod,value, without pod")
     if samples.is_of_many and pods is None:
-        return observe_many(samples, told, names)
-    seen = observe(samples, told, named_subject(names, file), pods)
-    if (seen.available > seen.pods).any():
-        raise BadInput(f"--available: expected at most the replicas ({seen.pods[0]}), got {available}")
+        return observe_many(samples, defaults, names)
+    observation = observe(samples, defaults, named_subject(names, file), pods)
+    if (observation.available > observation.pods).any():
+        raise BadInput(f"--available: expected at most the replicas ({observation.pods[0]}), got {available}")
     if replicas is None:
         count = "the number of pods in --pod-usage" if pods is not None else "1"
         warn(f"--replicas was not given; {count} is taken")
-    if pods is not None and len(pods.times) and not is_of_week(pods.times, seen.at).any():
+    if pods is not None and len(pods.times) and not is_of_week(pods.times, observation.at).any():
         warn(f"{workload.pod_usage}: no sample is of the week with which {file} ends; its own is taken")
-    return [seen]
+    return [observation]
 
 
 class Answered(NamedTuple):
     """The decision for one workload, and the row of its observation."""
 
     decision: "Decision"
-    seen: "Observation"
+    observation: "Observation"
     row: int
 
 
@@ -94,9 +94,9 @@ def by_name(decision: "Decision") -> tuple[str, str]:
 def answered(question: "AdviceRequest", usage: "Sequence[Observation]") -> list[Answered]:
     """Return the decisions for all workloads of a file, by name."""
     found = [
-        Answered(decision, seen, row)
-        for seen in usage
-        for row, decision in enumerate(decided(question, seen))
+        Answered(decision, observation, row)
+        for observation in usage
+        for row, decision in enumerate(decided(question, observation))
     ]
     return found if len(usage) == 1 else sorted(found, key=lambda each: by_name(each.decision))
 
@@ -109,15 +109,15 @@ def warn_of_requests(decisions: "Iterable[Decision]", request: FileRequest) -> N
         warn("--request was not given, and no row has one; say what a pod requests, such as --request 500m")
 
 
-def decided(question: "AdviceRequest", seen: "Observation") -> "list[Decision]":
+def decided(question: "AdviceRequest", observation: "Observation") -> "list[Decision]":
     """Return the decisions for the workloads of one step; many of them show a progress bar."""
     from equipoise.recommendation.decide import BATCH, decide_from, summarised
 
-    parts = summarised(question.policy, seen, question.algorithm, question.about)
-    lots = -(-len(seen.subjects) // BATCH)
+    parts = summarised(question.policy, observation, question.algorithm, question.about)
+    batches = -(-len(observation.subjects) // BATCH)
     return [
         each.decision
-        for part, numbers, containers in (counting(parts, "deciding", lots) if lots > 1 else parts)
+        for part, numbers, containers in (counting(parts, "deciding", batches) if batches > 1 else parts)
         for each in decide_from(question.policy, part, numbers, question.about, containers)
     ]
 

@@ -67,9 +67,11 @@ class KeptHistories:
 
     def decide(self, batch: Batch) -> list[list[Examined]]:
         """Decide, and store each workload's history."""
-        for _, seen, _ in batch:
-            for row in range(len(seen.subjects)):
-                self.rows[seen.subjects[row], seen.kinds[row]] = seen.rows(slice(row, row + 1))
+        for _, observation, _ in batch:
+            for row in range(len(observation.subjects)):
+                self.rows[observation.subjects[row], observation.kinds[row]] = observation.rows(
+                    slice(row, row + 1)
+                )
         return examine_all(batch)
 
 
@@ -217,14 +219,14 @@ def print_adopted(done: Sequence[Adopted], form: Format, *, is_dry_run: bool) ->
         console.print(f"{each.decision.subject}: {each.decision.reason.sentence}")
     if not is_wide and len(left) > SENTENCES_MAX:
         console.print(f"(and {len(left) - SENTENCES_MAX} more sentences; -o json has all)")
-    console.print(_said(done, is_dry_run=is_dry_run))
+    console.print(_summary(done, is_dry_run=is_dry_run))
 
 
 def _is_done(each: Adopted) -> bool:
     return each.outcome is not None and each.outcome.result in DONE
 
 
-def _said(done: Sequence[Adopted], *, is_dry_run: bool) -> str:
+def _summary(done: Sequence[Adopted], *, is_dry_run: bool) -> str:
     results = [each.outcome.result for each in done if each.outcome is not None]
     counts = ", ".join(
         f"{results.count(result)} {result.lower()}" for result in ("Created", "Changed", "Unchanged")

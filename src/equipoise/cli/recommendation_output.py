@@ -53,11 +53,13 @@ def print_tables(decisions: Sequence[Decision]) -> None:
         _print(console, _replicas(decisions, console.width))
     console.print()
     # A row of requests contains all that its sentence does.
-    said = [one for one in decisions if "containers" not in (one.extra["recommended"] or {})]
-    for decision in [] if is_wide else said[:SENTENCES_MAX]:
+    without_requests = [one for one in decisions if "containers" not in (one.extra["recommended"] or {})]
+    for decision in [] if is_wide else without_requests[:SENTENCES_MAX]:
         console.print(f"{decision.subject}: {decision.reason.sentence}")
-    if not is_wide and len(said) > SENTENCES_MAX:
-        console.print(f"(and {len(said) - SENTENCES_MAX} more sentences; -o csv and -o json have all)")
+    if not is_wide and len(without_requests) > SENTENCES_MAX:
+        console.print(
+            f"(and {len(without_requests) - SENTENCES_MAX} more sentences; -o csv and -o json have all)"
+        )
     advised = sum(decision.extra["recommended"] is not None for decision in decisions)
     console.print(f"{len(decisions)} looked at, advice for {advised}. Nothing was changed.")
 

@@ -54,7 +54,7 @@ def draw_advice(
         )
     if any("containers" in (decision.extra["recommended"] or {}) for decision in decisions):
         raise BadInput("--plot: expected --type HPA, whose replicas can be drawn")
-    ahead = [_ahead(seen, algorithm) for seen in rows]
+    ahead = [_ahead(observation, algorithm) for observation in rows]
     save(lambda: _figure(policy.time_zone, rows, decisions, ahead), path)
 
 
@@ -85,11 +85,13 @@ def draw_forecast(series: WorkloadSeries, document: dict[str, Any], path: str) -
     save(figure, path)
 
 
-def _ahead(seen: Observation, algorithm: Algorithm | None) -> Ahead | None:
+def _ahead(observation: Observation, algorithm: Algorithm | None) -> Ahead | None:
     if algorithm is None:
         return None
-    made = predict(seen.history, seen.interval_seconds, WEEK_SECONDS, algorithm=algorithm, has_band=True)
-    times = seen.at + (np.arange(made.values.shape[1]) + 1) * seen.interval_seconds
+    made = predict(
+        observation.history, observation.interval_seconds, WEEK_SECONDS, algorithm=algorithm, has_band=True
+    )
+    times = observation.at + (np.arange(made.values.shape[1]) + 1) * observation.interval_seconds
     if np.isnan(made.values).any():
         return None
     return Ahead(times, made.values[0], made.upper[0], float(made.margin[0]), bool(made.is_predictable[0]))
@@ -116,9 +118,9 @@ def _figure(
     return figure
 
 
-def _past(seen: Observation) -> tuple[Floats, Floats]:
-    values = seen.history[0, max(0, seen.history.shape[1] - seen.week_samples) :]
-    return seen.at - np.arange(len(values))[::-1] * seen.interval_seconds, values
+def _past(observation: Observation) -> tuple[Floats, Floats]:
+    values = observation.history[0, max(0, observation.history.shape[1] - observation.week_samples) :]
+    return observation.at - np.arange(len(values))[::-1] * observation.interval_seconds, values
 
 
 def draw_usage(
@@ -136,23 +138,23 @@ def draw_usage(
     _dress(axis, now, "CPU cores")
 
 
-def _draw_replicas(axis: "Axes", seen: Observation, decision: Decision, ahead: Ahead | None) -> None:
+def _draw_replicas(axis: "Axes", observation: Observation, decision: Decision, ahead: Ahead | None) -> None:
     """Plot today's replicas and the advised ones, for the past and the forecast."""
     from matplotlib.ticker import MaxNLocator
 
-    cores = week_by_minute(seen)
+    cores = week_by_minute(observation)
     known = cores.shape[1]
     hpa = advised(decision)
     if ahead is not None and hpa is not None:
-        future = by_minute(ahead.values[None] / np.float32(ahead.margin), seen.interval_seconds)
+        future = by_minute(ahead.values[None] / np.float32(ahead.margin), observation.interval_seconds)
         cores = np.concatenate([cores, future], axis=1)
-    begin = seen.at - known * MINUTE_SECONDS
+    begin = observation.at - known * MINUTE_SECONDS
     times = dates(begin + np.arange(cores.shape[1]) * MINUTE_SECONDS)
-    today = _draw_today(axis, seen, decision, cores, times)
+    today = _draw_today(axis, observation, decision, cores, times)
     if hpa is not None:
-        replicas = _since_known(course_of(seen, cores, np.zeros(1, np.intp), [hpa]), cores)
-        said = f"advice: {hpa.replicas_min} to {hpa.replicas_max} at {hpa.target_percent} %"
-        axis.step(times[:known], replicas[:known], where="post", color=BLUE, linewidth=0.9, label=said)
+        replicas = _since_measured(course_of(observation, cores, np.zeros(1, np.intp), [hpa]), cores)
+        label = f"advice: {hpa.replicas_min} to {hpa.replicas_max} at {hpa.target_percent} %"
+        axis.step(times[:known], replicas[:known], where="post", color=BLUE, linewidth=0.9, label=label)
         if len(replicas) > known:
             axis.step(
                 times[known:],
@@ -165,41 +167,41 @@ def _draw_replicas(axis: "Axes", seen: Observation, decision: Decision, ahead: A
             )
     else:
         axis.plot([], [], " ", label=f"no advice: {decision.reason.code.value}")
-    _draw_above(axis, seen, today, times)
-    _dress(axis, seen.at, "replicas")
+    _draw_above(axis, observation, today, times)
+    _dress(axis, observation.at, "replicas")
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
 def _draw_today(
-    axis: "Axes", seen: Observation, decision: Decision, cores: Floats, times: Floats
+    axis: "Axes", observation: Observation, decision: Decision, cores: Floats, times: Floats
 ) -> FleetRun:
     """Plot today's replicas: by the workload's only HPA, else the current number."""
     hpas = decision.extra.get("current", {}).get("hpas", [])
-    is_scaled = len(hpas) == 1 and hpas[0]["targetUtilization"] and seen.request_cores[0] > 0
+    is_scaled = len(hpas) == 1 and hpas[0]["targetUtilization"] and observation.request_cores[0] > 0
     if not is_scaled:
-        count = int(seen.replicas[0])
+        count = int(observation.replicas[0])
         axis.plot(times[[0, -1]], [count, count], color=GREY, linewidth=1.2, label=f"today: {count} fixed")
-        return fixed(seen.replicas, cores.shape[1])
+        return fixed(observation.replicas, cores.shape[1])
     low, high, target = (hpas[0][name] for name in ("minReplicas", "maxReplicas", "targetUtilization"))
-    course = course_of(seen, cores, np.zeros(1, np.intp), [HpaBounds(low, high, target)])
-    said = f"today: {low} to {high} at {target} %"
-    axis.step(times, _since_known(course, cores), where="post", color=GREY, linewidth=1.1, label=said)
+    course = course_of(observation, cores, np.zeros(1, np.intp), [HpaBounds(low, high, target)])
+    label = f"today: {low} to {high} at {target} %"
+    axis.step(times, _since_measured(course, cores), where="post", color=GREY, linewidth=1.1, label=label)
     return course
 
 
-def _since_known(course: FleetRun, cores: Floats) -> Floats:
+def _since_measured(course: FleetRun, cores: Floats) -> Floats:
     """Return replicas from the first measured usage on; before that, an HPA has no metric."""
     is_known = ~np.isnan(cores[0])
     is_shown = np.maximum.accumulate(is_known)
     return np.where(is_shown, course.replicas[0], np.nan)
 
 
-def _draw_above(axis: "Axes", seen: Observation, today: FleetRun, times: Floats) -> None:
+def _draw_above(axis: "Axes", observation: Observation, today: FleetRun, times: Floats) -> None:
     """Mark the times when today's replicas used more than their requests."""
-    cores = week_by_minute(seen)
+    cores = week_by_minute(observation)
     known = cores.shape[1]
     past = today._replace(replicas=today.replicas[:, :known])
-    is_busy = is_above(past, cores, seen.request_cores)[0]
+    is_busy = is_above(past, cores, observation.request_cores)[0]
     if is_busy.any():
         axis.fill_between(
             times[:known],

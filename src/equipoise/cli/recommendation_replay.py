@@ -108,46 +108,54 @@ def advised(decision: Decision) -> HpaBounds | None:
     return HpaBounds(found["minReplicas"], found["maxReplicas"], found["targetUtilization"])
 
 
-def replayed(seen: Observation, decisions: Sequence[Decision], today: HpaBounds | None) -> Iterator[Replayed]:
+def replayed(
+    observation: Observation, decisions: Sequence[Decision], today: HpaBounds | None
+) -> Iterator[Replayed]:
     """Return the replay of every workload; without an HPA today, its replicas are constant."""
     for start in range(0, len(decisions), BATCH):
         part = slice(start, start + BATCH)
-        yield from _batch(seen.rows(part), decisions[part], today)
+        yield from _batch(observation.rows(part), decisions[part], today)
 
 
-def week_by_minute(seen: Observation) -> Floats:
+def week_by_minute(observation: Observation) -> Floats:
     """Return the past week's usage, minute by minute."""
-    past = seen.history[:, max(0, seen.history.shape[1] - seen.week_samples) :]
-    return by_minute(past, seen.interval_seconds)
+    past = observation.history[:, max(0, observation.history.shape[1] - observation.week_samples) :]
+    return by_minute(past, observation.interval_seconds)
 
 
-def course_of(seen: Observation, cores: Floats, rows: Whole, settings: Sequence[HpaBounds]) -> FleetRun:
+def course_of(
+    observation: Observation, cores: Floats, rows: Whole, settings: Sequence[HpaBounds]
+) -> FleetRun:
     """Return the replay of an HPA for each of these rows, whose pods must have a request."""
     assert len(rows) == len(settings), "one HPA for each row"
     low, high, target = np.array(settings, np.intp).reshape(-1, 3).T
-    requests = [milli(request) for request in seen.request_cores[rows].tolist()]
-    return replay(Fleet(np.array(requests, np.intp), low, high, target, seen.replicas[rows]), cores[rows])
+    requests = [milli(request) for request in observation.request_cores[rows].tolist()]
+    return replay(
+        Fleet(np.array(requests, np.intp), low, high, target, observation.replicas[rows]), cores[rows]
+    )
 
 
-def _batch(seen: Observation, decisions: Sequence[Decision], today: HpaBounds | None) -> Iterator[Replayed]:
-    cores = week_by_minute(seen)
+def _batch(
+    observation: Observation, decisions: Sequence[Decision], today: HpaBounds | None
+) -> Iterator[Replayed]:
+    cores = week_by_minute(observation)
     everyone = np.arange(len(decisions))
-    has_request = seen.request_cores > 0
+    has_request = observation.request_cores > 0
     now: dict[int, ReplayedRun] = {}
     scaled = everyone[has_request if today is not None else everyone < 0]
     if today is not None and len(scaled):
         settings = [today] * len(scaled)
-        course = course_of(seen, cores, scaled, settings)
-        now |= _runs(seen, cores, scaled, course, [each.document() for each in settings])
+        course = course_of(observation, cores, scaled, settings)
+        now |= _runs(observation, cores, scaled, course, [each.document() for each in settings])
     still = np.setdiff1d(everyone, scaled)
-    as_found = [{"replicas": count} for count in seen.replicas[still].tolist()]
-    now |= _runs(seen, cores, still, fixed(seen.replicas[still], cores.shape[1]), as_found)
+    as_found = [{"replicas": count} for count in observation.replicas[still].tolist()]
+    now |= _runs(observation, cores, still, fixed(observation.replicas[still], cores.shape[1]), as_found)
     wanted = {row: hpa for row, each in enumerate(decisions) if (hpa := advised(each)) is not None}
     then: dict[int, ReplayedRun] = {}
     if wanted:
         rows = np.array(list(wanted), np.intp)
-        course = course_of(seen, cores, rows, list(wanted.values()))
-        then = _runs(seen, cores, rows, course, [hpa.document() for hpa in wanted.values()])
+        course = course_of(observation, cores, rows, list(wanted.values()))
+        then = _runs(observation, cores, rows, course, [hpa.document() for hpa in wanted.values()])
     known = np.count_nonzero(~np.isnan(cores), axis=1).tolist()
     assert len(now) == len(decisions), "every workload is replayed once as it is set today"
     assert cores.shape[0] == len(decisions), "one row of usage for each decision"
@@ -156,9 +164,9 @@ def _batch(seen: Observation, decisions: Sequence[Decision], today: HpaBounds | 
 
 
 def _runs(
-    seen: Observation, cores: Floats, rows: Whole, course: FleetRun, settings: Sequence[dict[str, int]]
+    observation: Observation, cores: Floats, rows: Whole, course: FleetRun, settings: Sequence[dict[str, int]]
 ) -> dict[int, ReplayedRun]:
-    requests = seen.request_cores[rows]
+    requests = observation.request_cores[rows]
     above = np.count_nonzero(is_above(course, cores[rows], requests), axis=1)
     columns = zip(
         rows.tolist(),

@@ -26,7 +26,7 @@ class Difference:
 
     record: Record
     now: Decision | None
-    trouble: str = ""
+    error: str = ""
 
     @property
     def changes(self) -> list[tuple[str, str, str]]:
@@ -36,8 +36,8 @@ class Difference:
     @property
     def sentence(self) -> str:
         """Return the differences in one line."""
-        if self.trouble:
-            return self.trouble
+        if self.error:
+            return self.error
         parts = [name for name, _, _ in self.changes]
         by = self.record.version
         since = f"; it was decided by {by}, and this is {__version__}" if by not in {"", __version__} else ""
@@ -114,7 +114,7 @@ def _text(part: object) -> str:
     return msgspec.json.encode(part, order="sorted").decode()
 
 
-Say = Callable[[RotationPolicy, Observation, Mapping[str, Any]], list[str]]
+Explain = Callable[[RotationPolicy, Observation, Mapping[str, Any]], list[str]]
 
 
 def otherwise(record: Record) -> list[str]:
@@ -125,25 +125,25 @@ def otherwise(record: Record) -> list[str]:
     if record.balancer != BALANCER or not record.has_inputs:
         return []
     try:
-        policy, seen = inputs(record)
+        policy, observation = inputs(record)
     except ValueError:
         return []
-    say = ROTATION.get(record.decision.reason.code)
-    return say(policy, seen, record.decision.reason.numbers) if say else []
+    explain = ROTATION.get(record.decision.reason.code)
+    return explain(policy, observation, record.decision.reason.numbers) if explain else []
 
 
-def _rotate(policy: RotationPolicy, seen: Observation, numbers: Mapping[str, Any]) -> list[str]:
-    hottest = max(pod.cpu_cores or 0.0 for pod in seen.pods if pod.name in numbers["hot"])
+def _rotate(policy: RotationPolicy, observation: Observation, numbers: Mapping[str, Any]) -> list[str]:
+    hottest = max(pod.cpu_cores or 0.0 for pod in observation.pods if pod.name in numbers["hot"])
     improvement, tolerance = _up(numbers["improvement_percent"]), _up(hottest / numbers["target_cores"])
     lines = [f"minimumImprovementPercent {improvement} or more (it is {policy.improvement_percent_min:g})"]
     lines.append(f"toleranceMultiplier {tolerance} or more (it is {policy.tolerance_multiplier:g})")
     return [f"Nothing would be rotated with {' or with '.join(lines)}."]
 
 
-def _no_hot_pods(policy: RotationPolicy, seen: Observation, numbers: Mapping[str, Any]) -> list[str]:
+def _no_hot_pods(policy: RotationPolicy, observation: Observation, numbers: Mapping[str, Any]) -> list[str]:
     threshold = numbers["threshold_cores"]
     lines = [f"A pod would have to use more than {threshold:.3g} cores."]
-    known = [pod for pod in seen.pods if pod.is_ready and pod.cpu_cores is not None]
+    known = [pod for pod in observation.pods if pod.is_ready and pod.cpu_cores is not None]
     young = [
         pod.name
         for pod in known
@@ -187,7 +187,7 @@ def _held_by_lag(policy: RotationPolicy, _: Observation, __: Mapping[str, Any]) 
     return [f"The lag would have to be known and below {policy.kafka_lag.threshold:g}."]
 
 
-ROTATION: dict[Code, Say] = {
+ROTATION: dict[Code, Explain] = {
     Code.ROTATE: _rotate,
     Code.NO_HOT_PODS: _no_hot_pods,
     Code.INSUFFICIENT_IMPROVEMENT: _insufficient,

@@ -83,12 +83,12 @@ def _studied(
     from equipoise.sim.futility import futility
     from equipoise.sim.study import study
 
-    with stepping(f"{cause.words}: rotating", seeds) as told:
-        studied = study(cause.words, seeds, question, on_progress=told)
+    with stepping(f"{cause.words}: rotating", seeds) as on_step:
+        studied = study(cause.words, seeds, question, on_progress=on_step)
     if cause is not ImbalanceCause.KEY_SKEW or not studied.worlds:
         return studied, None
-    with stepping(f"{cause.words}: going on", studied.worlds) as told:
-        return studied, futility(cause.words, studied.worlds, question, on_progress=told)
+    with stepping(f"{cause.words}: going on", studied.worlds) as on_step:
+        return studied, futility(cause.words, studied.worlds, question, on_progress=on_step)
 
 
 app = typer.Typer(
@@ -235,8 +235,8 @@ def _refuse_beside_file(command: typer.Context) -> None:
     of_cluster = ("workloads", "namespace", "all_namespaces", "kubeconfig", "context")
     for name in (*of_cluster, "prometheus_url", "prometheus_namespace"):
         if options.given(command, name):
-            said = "a workload" if name == "workloads" else f"--{name.replace('_', '-')}"
-            raise BadInput(f"--from: expected it alone, without {said}: the file says what to decide for")
+            option = "a workload" if name == "workloads" else f"--{name.replace('_', '-')}"
+            raise BadInput(f"--from: expected it alone, without {option}: the file says what to decide for")
 
 
 def _plan_file(file: str, below: dict[str, Any], above: dict[str, Any], live: RotationOptions) -> None:
@@ -244,8 +244,8 @@ def _plan_file(file: str, below: dict[str, Any], above: dict[str, Any], live: Ro
     from equipoise.rotation.plan_file import read_plan_file
     from equipoise.runtime.output import read_yaml
 
-    policy, seen = read_plan_file(read_yaml(file), file, below, above)
-    decision = decide(policy, seen).decision
+    policy, observation = read_plan_file(read_yaml(file), file, below, above)
+    decision = decide(policy, observation).decision
     print_plan("rotation", [decision], live.output)
     if live.journal is not None:
         import time
@@ -257,5 +257,6 @@ def _plan_file(file: str, below: dict[str, Any], above: dict[str, Any], live: Ro
 
         at = time.time()
         write_records(
-            live.journal, [record(BALANCER, policy_json(policy), seen, {}, decision, at, new_ids()(at))]
+            live.journal,
+            [record(BALANCER, policy_json(policy), observation, {}, decision, at, new_ids()(at))],
         )

@@ -171,12 +171,12 @@ class WaveProgress:
 
     def _line(self, item: CycleItem) -> str:
         decision, run = item.decision, item.details.memory.run
-        has_gone = any(outcome.result in MAYBE_EVICTED for outcome in item.outcomes)
-        if item.outcomes and not has_gone:
-            return f"nothing went: {', '.join(_told(outcome) for outcome in item.outcomes)}"
+        is_maybe_evicted = any(outcome.result in MAYBE_EVICTED for outcome in item.outcomes)
+        if item.outcomes and not is_maybe_evicted:
+            return f"nothing went: {', '.join(_describe(outcome) for outcome in item.outcomes)}"
         if item.outcomes:
             wave = (0 if run is None else run.waves) + 1
-            went = ", ".join(_told(outcome) for outcome in item.outcomes)
+            went = ", ".join(_describe(outcome) for outcome in item.outcomes)
             span = print_seconds(self.window_seconds)
             return f"wave {wave}: {went}; next when all are ready and {span} of usage is measured"
         if run is not None and decision.subject not in self._reported:
@@ -187,6 +187,6 @@ class WaveProgress:
         return f"{decision.reason.code.value}: {decision.reason.sentence}"
 
 
-def _told(outcome: Outcome) -> str:
+def _describe(outcome: Outcome) -> str:
     detail = f" ({outcome.detail})" if outcome.detail else ""
     return f"{outcome.action.pod} {outcome.result}{detail}"

@@ -289,15 +289,15 @@ class RecordList:
 
     def show(self, found: Sequence[tuple[str, Markup]]) -> None:
         """Show these records, by their ids, in this order."""
-        wanted = dict(found)
-        for gone in [name for name in self._shown if name not in wanted]:
-            self._shown.pop(gone).element.delete()
-        for turn, (name, markup) in enumerate(wanted.items()):
+        new = dict(found)
+        for obsolete in [name for name in self._shown if name not in new]:
+            self._shown.pop(obsolete).element.delete()
+        for position, (name, markup) in enumerate(new.items()):
             if name in self._shown:
                 self._shown[name].show(markup)
                 continue
             with self._place:
                 block = Block(markup, "details", "record" if self._is_first else "record fresh")
-            block.element.move(target_index=turn)
+            block.element.move(target_index=position)
             self._shown[name] = block
         self._is_first = False

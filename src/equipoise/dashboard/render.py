@@ -52,9 +52,9 @@ def _structure(options: object) -> object:
 
 def heading(page: Page, errors: Sequence[str] = (), note: str = "") -> Markup:
     """Return the heading of a page."""
-    said = " ".join(filter(None, (page.summary, note)))
+    lead_text = " ".join(filter(None, (page.summary, note)))
     title = f'<h1 id="content" tabindex="-1">{escape(page.title)}</h1>'
-    lead = f'<div class="lead">{title}<p>{escape(said)}</p></div>'
+    lead = f'<div class="lead">{title}<p>{escape(lead_text)}</p></div>'
     return Markup(lead + _errors(errors) + facts(page.facts))
 
 
@@ -122,8 +122,8 @@ def _cell(tag: str, text: str, is_figure: bool) -> str:
 
 
 def _time(at: float) -> str:
-    said = moment(at)
-    return f'<time datetime="{escape(said.replace(" ", "T"))}">{escape(said)}</time>'
+    time_text = moment(at)
+    return f'<time datetime="{escape(time_text.replace(" ", "T"))}">{escape(time_text)}</time>'
 
 
 def figure_heading(chart: Chart) -> Markup:
@@ -154,8 +154,8 @@ def subject_form(chosen: str, subjects: Sequence[str], action: str) -> Markup:
 
 def query(path: str, parameters: Mapping[str, str]) -> str:
     """Return an address of the dashboard, without empty parameters."""
-    said = {name: value for name, value in parameters.items() if value}
-    return f"{path}?{urlencode(said)}" if said else path
+    query = {name: value for name, value in parameters.items() if value}
+    return f"{path}?{urlencode(query)}" if query else path
 
 
 ROWS_MAX = 100
@@ -226,19 +226,19 @@ def _numbers(record: Record) -> Table:
 
 def _bounded(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
     shown = tuple(rows[:ROWS_MAX])
-    said = title if len(shown) == len(rows) else f"{title}: the first {ROWS_MAX} of {len(rows):,}"
-    return Table(said, columns, shown)
+    title_text = title if len(shown) == len(rows) else f"{title}: the first {ROWS_MAX} of {len(rows):,}"
+    return Table(title_text, columns, shown)
 
 
 def _action_html(action: Action) -> tuple[str, str]:
     fields: dict[str, Any] = msgspec.to_builtins(action)
     kind = fields.pop("kind", type(action).__name__)
     fields.pop("uid", None)
-    who = "/".join(
+    pod = "/".join(
         str(fields.pop(key)) for key in ("namespace", "pod", "workload", "node") if fields.get(key)
     )
     rest = ", ".join(f"{name} {_value(value)}" for name, value in fields.items() if value not in ("", None))
-    return str(kind), _words(" ".join(filter(None, (who, rest))))
+    return str(kind), _words(" ".join(filter(None, (pod, rest))))
 
 
 def _value(value: object) -> str:
@@ -259,18 +259,20 @@ def _value(value: object) -> str:
     return _words(str(value))
 
 
-def _words(said: str) -> str:
-    return text(said, WORDS_MAX)
+def _words(value: str) -> str:
+    return text(value, WORDS_MAX)
 
 
 def _provenance(record: Record) -> str:
     by = f" by Equipoise {record.version}" if record.version else ""
-    said = f"Decided {moment(record.at)}{by} from inputs whose hash begins {record.inputs_hash[:16] or '-'}."
+    origin = (
+        f"Decided {moment(record.at)}{by} from inputs whose hash begins {record.inputs_hash[:16] or '-'}."
+    )
     again = ""
     if record.streak is not None:
         times = counted(record.streak.times, "time")
         again = f" The same was decided {times} more, until {moment(record.streak.until)}."
     return (
-        f"<h3>Where it comes from</h3><p>{escape(text(said + again, SENTENCE_MAX))}</p>"
+        f"<h3>Where it comes from</h3><p>{escape(text(origin + again, SENTENCE_MAX))}</p>"
         f"<p><code>equipoise journal explain {escape(text(record.id))}</code></p>"
     )

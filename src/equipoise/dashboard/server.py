@@ -107,8 +107,8 @@ def made(name: str, found: Sequence[Record]) -> Page:
         make: Callable[[Sequence[Record]], Page] = import_module(module).page
         return make(found)
     except Exception as error:  # noqa: BLE001 - a record may contain anything
-        said = f"This page can't be drawn ({type(error).__name__}: {error}); the journal has its records."
-        return Page(name.capitalize(), " ".join(said.split()))
+        sentence = f"This page can't be drawn ({type(error).__name__}: {error}); the journal has its records."
+        return Page(name.capitalize(), " ".join(sentence.split()))
 
 
 def listing(journals: Journals, chosen: Filter) -> View:

@@ -124,7 +124,7 @@ class Scene(Protocol):
         """Return charts of the observations and the result."""
         ...
 
-    def told(self) -> Sequence[Record]:
+    def highlights(self) -> Sequence[Record]:
         """Return the decisions to print, in order."""
         ...
 
@@ -136,7 +136,7 @@ def show(console: Console, scene: Scene, stage: DemoContext) -> None:
     for part in scene.pictures(console.width):
         console.print(part)
     console.print()
-    console.print(_decisions(stage, scene.told()))
+    console.print(_decisions(stage, scene.highlights()))
     console.print(Text.assemble(("→ ", "bold green"), (scene.outcome(), "bold")))
 
 

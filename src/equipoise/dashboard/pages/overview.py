@@ -34,13 +34,13 @@ def page(records: Sequence[Record]) -> Page:
     sections = [_section(name, own, records) for name, own in by_balancer.items()]
     sections.sort(key=lambda section: section.standing != "trouble")
     first = (_trouble_section(troubles),) if troubles else ()
-    said = (
+    lead = (
         f"{counted(len(everything), 'subject')} in {counted(len(records), 'record')}; "
         f"{len(troubles) or 'none'} in trouble."
         if records
         else "Nothing has been decided yet."
     )
-    return Page("Overview", said, tallies(everything), (*first, *sections))
+    return Page("Overview", lead, tallies(everything), (*first, *sections))
 
 
 def _trouble_section(troubles: Sequence[Record]) -> Section:

@@ -107,8 +107,8 @@ def _tiers(records: Sequence[Record]) -> Chart | None:
                 series.append(bars(stay, colour, values, stack="pods"))
     if not series:
         series.append(bars("pods", "actual", [Bar(text(name), assigned.get(name)) for name in names]))
-    wanted = [Bar(text(name), targets[name]) for name in names]
-    series.append(dots("target", "target", wanted, symbol="rect"))
+    target_dots = [Bar(text(name), targets[name]) for name in names]
+    series.append(dots("target", "target", target_dots, symbol="rect"))
     words = "; ".join(f"{text(name)} has {assigned.get(name, '-')} of {targets[name]}" for name in names[:6])
     more = f"; and {len(targets) - 6} more tiers" if len(targets) > 6 else ""  # noqa: PLR2004 - as above
     return Chart("Tiers and their targets", by_name("pods", shown, series), f"{words}{more}.")
@@ -172,11 +172,11 @@ def _actions_table(records: Sequence[Record]) -> Table | None:
     for record in records:
         for one in record.outcomes:
             action = one.action
-            way = ("-", "-")
+            tiers = ("-", "-")
             if isinstance(action, MovePod):
-                way = (text(action.source), text(action.destination))
+                tiers = (text(action.source), text(action.destination))
             name = type(action).__name__
-            rows.append((moment(record.at), name, text(action.pod), *way, text(one.result)))
+            rows.append((moment(record.at), name, text(action.pod), *tiers, text(one.result)))
         if len(rows) >= ACTIONS_MAX:
             break
     columns = ("When", "Action", "Pod", "From", "To", "Came of it")

@@ -163,8 +163,8 @@ def _chart(slot: str, follows: str, samples: Sequence[Sample]) -> Chart | None:
         Line("applied", "actual", in_force, is_step=True),
         Line("raw target", "target", targets, is_step=True, is_dashed=True),
     ]
-    wanted, has = _last(targets), _last(in_force)
-    words = f"{text(slot)}: {amount(wanted, unit)} is asked for, {amount(has, unit)} is in force."
+    target, has = _last(targets), _last(in_force)
+    words = f"{text(slot)}: {amount(target, unit)} is asked for, {amount(has, unit)} is in force."
     return Chart(text(slot) or "(no name)", over_time(unit, lines), words)
 
 

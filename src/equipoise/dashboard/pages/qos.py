@@ -59,11 +59,13 @@ def page(records: Sequence[Record]) -> Page:
 
 
 def _figures(records: Sequence[Record]) -> Figures:
-    seen = [record for record in records if record.observation] or records[:1]
+    observed = [record for record in records if record.observation] or records[:1]
     # At rest there is no order of acting to be seen: what is shown is the last time that there was.
-    acted = next((record for record in seen if record.decision.actions or record.decision.held), seen[0])
+    acted = next(
+        (record for record in observed if record.decision.actions or record.decision.held), observed[0]
+    )
     return Figures(
-        facts=tuple(_facts(records[0], seen[0])),
+        facts=tuple(_facts(records[0], observed[0])),
         charts=(_waterlines(records[0]), _over_time(records), _in_order(acted), *_gaps(records)),
         tables=(_rules(records[0]), _pods_table(acted), _steps(records)),
     )
@@ -144,10 +146,10 @@ def _over_time(records: Sequence[Record]) -> Chart | None:
     keys = [key for key, _ in _rules_of(numbers_of(records[0]))][:LINES_MAX]
     points: dict[str, list[tuple[float, float | None]]] = {key: [] for key in keys}
     for record in reversed(records[:LOOKS_MAX]):
-        looks = [(record.at, record.decision.reason.numbers)]
+        samples = [(record.at, record.decision.reason.numbers)]
         if record.streak is not None:
-            looks.append((record.streak.until, record.streak.reason.numbers))
-        for at, numbers in looks:
+            samples.append((record.streak.until, record.streak.reason.numbers))
+        for at, numbers in samples:
             shares = {key: _share(rule) for key, rule in _rules_of(mapping(numbers))}
             for key in keys:
                 points[key].append((at, shares.get(key)))
@@ -187,9 +189,9 @@ def _after(action: Action) -> Mapping[str, Any]:
 
 def _closing(metric: str, begin: float, steps: Sequence[Action]) -> Chart:
     gaps: list[tuple[str, float | None]] = [("before", begin)]
-    for turn, action in enumerate(steps, 1):
+    for position, action in enumerate(steps, 1):
         gap = number(_after(action).get(metric))
-        gaps.append((f"{turn}. {VERBS[type(action)]} {text(action.pod)}", gap))
+        gaps.append((f"{position}. {VERBS[type(action)]} {text(action.pod)}", gap))
     unit = released(metric, None)[1]
     values = [Bar(name, released(metric, gap)[0], _closed(gap)) for name, gap in gaps]
     series = [bars("gap", "muted", values, levels=[Level("closed", 0.0, "target")])]
@@ -231,7 +233,7 @@ def _steps(records: Sequence[Record]) -> Table | None:
     """Return the actions step by step, newest round first."""
     rows = []
     for record in records:
-        for turn, one in enumerate(record.outcomes, 1):
+        for position, one in enumerate(record.outcomes, 1):
             action = one.action
             metric = text(getattr(action, "metric", ""))
             freed, unit = released(metric, number(getattr(action, "release", None)))
@@ -239,7 +241,7 @@ def _steps(records: Sequence[Record]) -> Table | None:
             rows.append(
                 (
                     moment(record.at),
-                    str(turn),
+                    str(position),
                     type(action).__name__,
                     text(action.pod) or "the node",
                     metric or "-",
@@ -272,7 +274,7 @@ def _in_order(record: Record) -> Chart | None:
         return None
     shown = found.pods[:PODS_MAX]
     unit = "MiB" if found.metric.resource is NodeResource.MEMORY else "cores"
-    names = [f"{turn}." for turn in range(1, len(shown) + 1)]
+    names = [f"{position}." for position in range(1, len(shown) + 1)]
     done = sum(_outcome_of(pod, found) in COLOURS for pod in found.pods)
     more = f" The first {PODS_MAX} are drawn." if len(found.pods) > PODS_MAX else ""
     first = shown[0]
@@ -306,7 +308,7 @@ def _pods_table(record: Record) -> Table | None:
         return None
     rows = tuple(
         (
-            str(turn),
+            str(position),
             text(pod.key),
             text(pod.qos_class),
             figure(number(pod.priority)),
@@ -314,7 +316,7 @@ def _pods_table(record: Record) -> Table | None:
             figure(mebibytes(number(pod.memory_bytes)), "MiB"),
             _outcome_of(pod, found) or text(pod.protection, 200) or "-",
         )
-        for turn, pod in enumerate(found.pods[:PODS_MAX], 1)
+        for position, pod in enumerate(found.pods[:PODS_MAX], 1)
     )
     figures = ("Turn", "Priority", "CPU, cores", "Memory, MiB")
     columns = ("Turn", "Pod", "Class", "Priority", "CPU, cores", "Memory, MiB", "What")

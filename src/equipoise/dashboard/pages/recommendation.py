@@ -61,8 +61,8 @@ def _recommended(record: Record) -> Mapping[str, Any]:
 
 
 def _hpa(record: Record) -> HpaUsage | None:
-    said = _recommended(record)
-    found = [count(said.get(name)) for name in ("minReplicas", "maxReplicas", "targetUtilization")]
+    recommended = _recommended(record)
+    found = [count(recommended.get(name)) for name in ("minReplicas", "maxReplicas", "targetUtilization")]
     low, high, target = found
     if low is None or high is None or not target or not low <= high <= REPLICAS_MAX:
         return None
@@ -175,8 +175,8 @@ def _replicas(record: Record) -> Chart | None:
     request = number(numbers_of(record).get("request_cores"))
     if hpa is None or not request or request <= 0:
         return None
-    past = [(at, _wanted(hpa, request, cores)) for at, cores in _past(record)]
-    ahead = [(at, _wanted(hpa, request, cores)) for at, cores in _ahead(record, "forecast_cores")]
+    past = [(at, _replicas_at_target(hpa, request, cores)) for at, cores in _past(record)]
+    ahead = [(at, _replicas_at_target(hpa, request, cores)) for at, cores in _ahead(record, "forecast_cores")]
     if _peak(past) is None:
         return None
     today = number(numbers_of(record).get("replicas"))
@@ -197,12 +197,12 @@ def _replicas(record: Record) -> Chart | None:
     return Chart("Recommended replicas, by the hour", options, words)
 
 
-def _wanted(hpa: HpaUsage, request: float, cores: float | None) -> float | None:
+def _replicas_at_target(hpa: HpaUsage, request: float, cores: float | None) -> float | None:
     """Return the replicas at which the pods' usage is at the HPA's target."""
     if cores is None or cores < 0:
         return None
-    wanted = math.ceil(round(cores / (request * hpa.target_percent / 100), 9))
-    return float(min(max(wanted, hpa.replicas_min), hpa.replicas_max))
+    replicas = math.ceil(round(cores / (request * hpa.target_percent / 100), 9))
+    return float(min(max(replicas, hpa.replicas_min), hpa.replicas_max))
 
 
 def _parts(record: Record) -> list[tuple[str, float | None, float | None, float | None, float | None]]:
@@ -254,6 +254,6 @@ def _history(records: Sequence[Record]) -> Table | None:
     for record in records[:ADVICE_MAX]:
         hpa = _hpa(record)
         advice = f"{hpa.replicas_min} to {hpa.replicas_max} at {hpa.target_percent} %" if hpa else "-"
-        came = ", ".join(text(one.result) for one in record.outcomes) or "-"
-        rows.append((moment(record.at), record.decision.reason.code.value, advice, came))
+        results = ", ".join(text(one.result) for one in record.outcomes) or "-"
+        rows.append((moment(record.at), record.decision.reason.code.value, advice, results))
     return Table("Advice", ("When", "Reason", "Replicas", "Came of it"), tuple(rows))

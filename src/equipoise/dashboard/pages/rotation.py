@@ -56,8 +56,8 @@ def _figures(records: Sequence[Record]) -> Figures:
 
 def _facts(records: Sequence[Record]) -> Iterator[Fact]:
     numbers = numbers_of(records[0])
-    looked = next((record for record in records if _pods(record)), records[0])
-    pods = _pods(looked)
+    newest_with_pods = next((record for record in records if _pods(record)), records[0])
+    pods = _pods(newest_with_pods)
     for name, key, note in (
         ("Target", "target_cores", "what a pod uses that is as busy as the HPA wants it"),
         ("Tolerance line", "threshold_cores", "a pod above it is hot"),
@@ -65,7 +65,11 @@ def _facts(records: Sequence[Record]) -> Iterator[Fact]:
         if (value := number(numbers.get(key))) is not None:
             yield Fact(name, amount(value, "cores"), note)
     if pods:
-        note = pods[0].name if looked.streak is None else f"{pods[0].name}, {moment(looked.at)}"
+        note = (
+            pods[0].name
+            if newest_with_pods.streak is None
+            else f"{pods[0].name}, {moment(newest_with_pods.at)}"
+        )
         yield Fact("Hottest pod", amount(pods[0].cores, "cores"), note)
     ready, unknown = count(numbers.get("pods_ready")), count(numbers.get("pods_unknown"))
     if ready is not None:
@@ -102,21 +106,21 @@ def _has_ended(record: Record) -> bool:
     return bool(_course(record.memory)) and not _course(record.decision.memory)
 
 
-def _looks(records: Sequence[Record]) -> tuple[Record | None, Record | None]:
+def _before_and_after(records: Sequence[Record]) -> tuple[Record | None, Record | None]:
     """Return the record before the last rotation, and the one at its end, or else the newest."""
-    seen = [record for record in records if _pods(record)]
-    begin = next((place for place, record in enumerate(seen) if _is_first_wave(record)), None)
+    with_pods = [record for record in records if _pods(record)]
+    begin = next((place for place, record in enumerate(with_pods) if _is_first_wave(record)), None)
     if begin is None:
-        return (seen[0] if seen else None), None
-    later = seen[:begin]
+        return (with_pods[0] if with_pods else None), None
+    later = with_pods[:begin]
     ended = [record for record in later if _has_ended(record)]
     after = ended[-1] if ended else later[0] if later else None
-    return seen[begin], after
+    return with_pods[begin], after
 
 
 def _usage(records: Sequence[Record]) -> Chart | None:
     """Return each pod's CPU as a bar, busiest first, beside that of the same rank after a rotation."""
-    before, after = _looks(records)
+    before, after = _before_and_after(records)
     if before is None:
         return None
     first = _pods(before)
@@ -126,49 +130,49 @@ def _usage(records: Sequence[Record]) -> Chart | None:
     target, threshold = number(numbers.get("target_cores")), number(numbers.get("threshold_cores"))
     levels = [Level("target", target, "target"), Level("tolerance", threshold, "limit")]
     since = records if after is None else [one for one in records if before.at <= one.at <= after.at]
-    gone = {text(one.action.pod) for each in since for one in each.outcomes if one.result == "Accepted"}
+    evicted = {text(one.action.pod) for each in since for one in each.outcomes if one.result == "Accepted"}
     word = "before" if second else "now"
-    series = list(_before(before, first[:PODS_MAX], gone if second else set(), levels, word))
+    series = list(_before(before, first[:PODS_MAX], evicted if second else set(), levels, word))
     if second:
         series.append(bars("after", "actual", [Bar(pod.name, pod.cores) for pod in second[:PODS_MAX]]))
     names = [f"{place}." for place in range(1, shown + 1)]
     title = "CPU per pod before and after the last rotation" if second else "CPU per pod"
-    return Chart(title, by_name("cores", names, series), _told(first, second, threshold))
+    return Chart(title, by_name("cores", names, series), _description(first, second, threshold))
 
 
 def _before(
-    record: Record, pods: Sequence[PodUsage], gone: set[str], levels: Sequence[Level], word: str
+    record: Record, pods: Sequence[PodUsage], evicted: set[str], levels: Sequence[Level], word: str
 ) -> Iterator[dict[str, Any]]:
     """Yield the bars by kind: hot, cold, others; labelled with their position, or as evicted."""
     decision = record.decision
     hot = {text(name) for name in items(decision.reason.numbers.get("hot"))}
     planned = [*decision.actions, *(held.action for held in decision.held)]
-    turns = {text(action.pod): turn for turn, action in enumerate(planned, 1)}
+    positions = {text(action.pod): position for position, action in enumerate(planned, 1)}
 
     def kind(pod: PodUsage) -> str:
-        return "hot" if pod.name in hot else "cold" if pod.name in turns else "muted"
+        return "hot" if pod.name in hot else "cold" if pod.name in positions else "muted"
 
     for colour, name in (("muted", word), ("hot", f"{word}, hot"), ("cold", f"{word}, cold")):
         values = []
         for pod in pods:
-            turn = str(turns.get(pod.name, ""))
-            label = f"{turn} ✓" if pod.name in gone else turn
+            position = str(positions.get(pod.name, ""))
+            label = f"{position} ✓" if pod.name in evicted else position
             is_own = kind(pod) == colour
             values.append(Bar(pod.name, pod.cores if is_own else None, label=label if is_own else ""))
         if colour == "muted" or any(bar.value is not None for bar in values):
             yield bars(name, colour, values, stack="before", levels=levels if colour == "muted" else ())
 
 
-def _told(first: Sequence[PodUsage], second: Sequence[PodUsage], threshold: float | None) -> str:
-    said = f"The hottest of {counted(len(first), 'pod')} used {amount(first[0].cores, 'cores')}"
+def _description(first: Sequence[PodUsage], second: Sequence[PodUsage], threshold: float | None) -> str:
+    sentence = f"The hottest of {counted(len(first), 'pod')} used {amount(first[0].cores, 'cores')}"
     if second:
-        said += f" before, and the hottest of {len(second)} used {amount(second[0].cores, 'cores')} after"
+        sentence += f" before, and the hottest of {len(second)} used {amount(second[0].cores, 'cores')} after"
     if threshold is not None:
         above = sum(pod.cores > threshold for pod in second or first)
         is_are = "is" if above == 1 else "are"
-        said += f"; {above} {is_are} above the tolerance line of {amount(threshold, 'cores')}"
+        sentence += f"; {above} {is_are} above the tolerance line of {amount(threshold, 'cores')}"
     more = max(len(first), len(second)) - PODS_MAX
-    return f"{said}.{f' The {PODS_MAX} busiest are drawn.' if more > 0 else ''}"
+    return f"{sentence}.{f' The {PODS_MAX} busiest are drawn.' if more > 0 else ''}"
 
 
 def _verdicts(records: Sequence[Record]) -> list[Mapping[str, Any]]:

@@ -163,12 +163,12 @@ class PoolsScene:
 
     def problem(self) -> str:
         """Check for full tiers, consistent keys, and no lost call."""
-        seen = self._snapshot()
-        policy = read_policy(seen.config, PREFIX)
-        broken = violations(policy, seen)
+        snapshot = self._snapshot()
+        policy = read_policy(snapshot.config, PREFIX)
+        broken = violations(policy, snapshot)
         if broken:
             return f"{broken[0].key}: {broken[0].detail}"
-        for name, row in count_tiers(policy, seen).items():
+        for name, row in count_tiers(policy, snapshot).items():
             have = row["idle"] + row["busy"] + row["draining"]
             if have != row["target"]:
                 return f"the tier {name} has {have} pods, and its target is {row['target']}"
@@ -187,8 +187,8 @@ class PoolsScene:
     def pictures(self, width: int) -> Sequence[RenderableType]:
         """Return the tiers with their targets, and the moves."""
         del width
-        seen = self._snapshot()
-        counts = count_tiers(read_policy(seen.config, PREFIX), seen)
+        snapshot = self._snapshot()
+        counts = count_tiers(read_policy(snapshot.config, PREFIX), snapshot)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
         for head in ("TIER", "TYPE", "TARGET", "PODS", "MOVED IN", "MOVED OUT"):
             table.add_column(head, justify="left" if head in {"TIER", "TYPE"} else "right", no_wrap=True)
@@ -207,13 +207,13 @@ class PoolsScene:
             targets = f"{SOME[tier]} → {OTHER[tier]} → {row['target']}" if SOME != OTHER else ""
             cells = (tier, TYPES[tier], targets, str(have), str(moved_in), str(moved_out))
             table.add_row(*cells, dots)
-        said = (
+        caption = (
             "Nine pods become twelve, and fill the tiers. When gold needs two more, idle pods of silver "
             "move there and back; who serves a call stays (● busy, ○ idle)."
         )
-        return Text(said), table
+        return Text(caption), table
 
-    def told(self) -> Sequence[Record]:
+    def highlights(self) -> Sequence[Record]:
         """Return the decisions that registered pods, moved them, and suspended one."""
         found: dict[str, Record] = {}
         for kind, most in ((RegisterPod, 3), (MovePod, 2), (SuspendPod, 1), (ResumePod, 1)):

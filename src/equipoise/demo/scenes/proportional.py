@@ -169,13 +169,13 @@ class ProportionalScene:
             (name, Text(line(values, room, least, most), style=style), numbers)
             for name, values, least, most, style, numbers in rows
         ]
-        said = (
+        caption = (
             f"{FIRST} workers become {MOST} and {FIRST} again, and every few minutes one loses touch. "
             "The policy: 100m and 2m a core."
         )
-        return Text(said), labelled(drawn)
+        return Text(caption), labelled(drawn)
 
-    def told(self) -> Sequence[Record]:
+    def highlights(self) -> Sequence[Record]:
         """Return the first change, one that was held, and the last change."""
         changes = self._changes()
         held = [one for one in self._records() if one.decision.reason.code.value == "HeldByPercentile"]

@@ -136,9 +136,18 @@ class QosScene:
 
     def _round(self) -> None:
         done = self._loop.cycle(self._world.now)
-        seen, name = done.observation, self._stage.ids.next(done.observation.at)
+        observation, name = done.observation, self._stage.ids.next(done.observation.at)
         self._stage.notes.append(
-            record(BALANCER, self._asked, seen, done.memory, done.decision, seen.at, name, done.outcomes)
+            record(
+                BALANCER,
+                self._asked,
+                observation,
+                done.memory,
+                done.decision,
+                observation.at,
+                name,
+                done.outcomes,
+            )
         )
 
     def begin(self, at: float) -> None:
@@ -218,16 +227,16 @@ class QosScene:
         first, last = CROWDED[0] - 4, CROWDED[1] + 11
         usage = self._usage(self._began_at + first * MINUTE, self._began_at + last * MINUTE)
         room = width - 26
-        said = (
+        caption = (
             "Two guaranteed pods share a node with batch jobs that get busy for nine minutes. "
             f"Above {THROTTLE_LINE}m they are throttled, above {EVICT_LINE}m evicted."
         )
         picture = columns(usage, room, 6, CORES * 1000, THROTTLE_LINE)
         scale = f"{CORES:g} cores\n\n─ {THROTTLE_LINE}m\n\n\n0"
         ends = Text(f"{first}:00".ljust(room - 5) + f"{last}:00", style="dim")
-        return Text(said), labelled([("usage", picture, scale), ("", ends, "")])
+        return Text(caption), labelled([("usage", picture, scale), ("", ends, "")])
 
-    def told(self) -> Sequence[Record]:
+    def highlights(self) -> Sequence[Record]:
         """Return the first actions, and the first and the last restore."""
         acted = [one for one in self._records() if one.outcomes]
         down = [one for one in acted if one.decision.reason.code.value != "Restore"]

@@ -163,7 +163,7 @@ class RecommendationScene:
             ),
         )
 
-    def told(self) -> Sequence[Record]:
+    def highlights(self) -> Sequence[Record]:
         """Return the advice that was adopted."""
         return [record for record in self._records() if record.outcomes][-2:]
 

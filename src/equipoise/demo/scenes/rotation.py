@@ -137,9 +137,11 @@ class RotationScene:
         waves, found = self._waves(), self._verdict()
         if not waves or found is None:
             return ()
-        said = "Two of eight pods hold half of the partitions. The HPA sees the mean, which is fine."
-        gone = {outcome.action.pod: turn for turn, wave in enumerate(waves, 1) for outcome in wave.outcomes}
-        before, after = _rows(waves[0], gone), _rows(found[0], {})
+        caption = "Two of eight pods hold half of the partitions. The HPA sees the mean, which is fine."
+        wave_of = {
+            outcome.action.pod: number for number, wave in enumerate(waves, 1) for outcome in wave.outcomes
+        }
+        before, after = _rows(waves[0], wave_of), _rows(found[0], {})
         threshold = 100 * inputs(waves[0])[0].tolerance_multiplier
         largest = max(row.percent for row in before)
         is_wide = width >= WIDE
@@ -151,22 +153,22 @@ class RotationScene:
                 (f"after {len(waves)} waves", after),
             )
         ]
-        return (Text(said), Columns(drawn, padding=(0, 4))) if is_wide else (Text(said), *drawn)
+        return (Text(caption), Columns(drawn, padding=(0, 4))) if is_wide else (Text(caption), *drawn)
 
-    def told(self) -> Sequence[Record]:
+    def highlights(self) -> Sequence[Record]:
         """Return the waves and the end."""
         found = self._verdict()
         return [*self._waves(), *([found[0]] if found else [])]
 
 
-def _rows(record: Record, gone: dict[str, int]) -> list[PercentBar]:
+def _rows(record: Record, wave_of: dict[str, int]) -> list[PercentBar]:
     """Return a bar for each pod of a record, busiest first."""
     target = record.decision.reason.numbers["target_cores"]
     hot = set(record.decision.reason.numbers.get("hot", ()))
     rows = []
     for pod in sorted(inputs(record)[1].pods, key=lambda pod: (-(pod.cpu_cores or 0.0), pod.name)):
-        colour = "red" if pod.name in hot else "blue" if pod.name in gone else "bright_black"
-        note = f"goes in wave {gone[pod.name]}" if pod.name in gone else ""
+        colour = "red" if pod.name in hot else "blue" if pod.name in wave_of else "bright_black"
+        note = f"goes in wave {wave_of[pod.name]}" if pod.name in wave_of else ""
         rows.append(PercentBar(f"web-{pod.name[-5:]}", (pod.cpu_cores or 0.0) / target * 100, note, colour))
     return rows
 
