@@ -25,9 +25,11 @@ from tests.e2e.conftest import new_namespace
 from tests.support.cli.running import equipoise_anew as equipoise
 from tests.support.e2e.accounts import account_with
 from tests.support.e2e.broken_servers import answer, impostor
-from tests.support.e2e.services import Services, manifest
+from tests.support.e2e.services import Services, address, manifest, services
 from tests.testbed import ControlPlane, Kwok, Prometheus, StartPrometheus, wait_until
 from tests.testbed.scenes import SIX_LOADS, history, six_pods
+
+__all__ = ["address", "services"]
 
 
 @pytest.fixture

@@ -18,17 +18,20 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from equipoise.core.decision import Outcome, RestorePod
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 from equipoise.ports.node import NodePod
-from equipoise.qos.loop import QosLoop
 from equipoise.qos.observe import refs_of
 from equipoise.qos.state import NO_STATE_FILE, AgentState, LoweredQuota, find_throttled
 from equipoise.qos.waterlines import QosMemory
-from equipoise.runtime.agent.reporting import AgentMetrics, EventReporter
+
+if TYPE_CHECKING:  # the file alone is read without the agent's log and metrics
+    from equipoise.qos.loop import QosLoop
+    from equipoise.runtime.agent.reporting import AgentMetrics, EventReporter
 
 SIZE_MAX = 16 * 1024 * 1024
 WHY_LENGTH_MAX = 300
@@ -190,9 +193,9 @@ class Recovery:
     def __init__(
         self,
         file: StateFile,
-        loop: QosLoop,
-        reporter: EventReporter,
-        metrics: AgentMetrics,
+        loop: "QosLoop",
+        reporter: "EventReporter",
+        metrics: "AgentMetrics",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.unclear: tuple[LoweredQuota, ...] = ()
