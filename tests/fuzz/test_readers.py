@@ -35,7 +35,7 @@ OWN = {
     "runtime/logs.py:_text": "our own line",
     "dashboard/auth.py:_refusal": "Latin 1 takes every byte",
     "dashboard/auth.py:_unknown": "Latin 1 takes every byte",
-    "engine/isolation.py:_plain": "our own text",
+    "engine/isolation.py:_encodable": "our own text",
     "qos/loop.py:state": "loads what StateFile.load reads",
 }
 """What decodes nothing foreign, or by what is listed itself, and why."""
