@@ -156,10 +156,7 @@ class UniqueBy:
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """Return the rule in the API server's words."""
-        return handler(schema) | {
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": [self.field],
-        }
+        return handler(schema) | {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [self.field]}
 
     def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
         seen: set[Hashable] = set()
@@ -279,8 +276,7 @@ class AmountOf:
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Read any notation; write a quantity."""
         return core_schema.with_info_plain_validator_function(
-            self._read,
-            serialization=core_schema.plain_serializer_function_ser_schema(str, when_used="json"),
+            self._read, serialization=core_schema.plain_serializer_function_ser_schema(str, when_used="json")
         )
 
     def __get_pydantic_json_schema__(

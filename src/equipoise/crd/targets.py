@@ -21,9 +21,7 @@ LabelKey = Annotated[
 LabelValue = Annotated[
     str,
     Text(
-        r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$",
-        "a label's value of letters, digits, -, _ and .",
-        63,
+        r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", "a label's value of letters, digits, -, _ and .", 63
     ),
 ]
 ApiVersion = Annotated[

@@ -21,11 +21,7 @@ SCHEDULE = Text(
     "a cron schedule of five fields such as '0 2 * * 1-5'",
     100,
 )
-ZONE = Text(
-    r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$",
-    "an IANA time zone such as Europe/Berlin",
-    64,
-)
+ZONE = Text(r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$", "an IANA time zone such as Europe/Berlin", 64)
 SPAN_SECONDS_MAX = 31 * 86400.0
 _SOME_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 """Any day will do to see whether a schedule ever comes true."""

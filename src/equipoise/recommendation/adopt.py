@@ -226,9 +226,7 @@ NANO = 10**9
 
 
 def with_current(
-    decided: Iterable[tuple[Decision, WorkloadRef]],
-    workloads: Iterable[Workload],
-    specs: Iterable[HpaSpec],
+    decided: Iterable[tuple[Decision, WorkloadRef]], workloads: Iterable[Workload], specs: Iterable[HpaSpec]
 ) -> list[Decision]:
     """Return each decision with the current replicas, HPAs and requests of its workload."""
     hpas: dict[WorkloadRef, list[HpaSpec]] = defaultdict(list)

@@ -302,12 +302,7 @@ class RecommendationLoop:
         return CycleReport((), (), [*warnings, *status_errors], self._backoff.history_error(due[0]))
 
     def _advised(
-        self,
-        due: Sequence[Selected],
-        listed: Sequence[Workload],
-        at: float,
-        epoch: int,
-        warnings: list[str],
+        self, due: Sequence[Selected], listed: Sequence[Workload], at: float, epoch: int, warnings: list[str]
     ) -> list[list[Advised]]:
         """Decide for all due Analytics, while the history is read once."""
 

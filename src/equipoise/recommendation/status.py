@@ -14,13 +14,7 @@ from equipoise.core.decision import Decision
 from equipoise.core.documents import dump
 from equipoise.core.reason import Code
 from equipoise.crd.status import ENTRIES_MAX
-from equipoise.engine.status import (
-    condition,
-    condition_of,
-    has_condition,
-    keep_transition_time,
-    timestamp,
-)
+from equipoise.engine.status import condition, condition_of, has_condition, keep_transition_time, timestamp
 from equipoise.ports import PolicyObject
 from equipoise.recommendation.adopt import ehpa_manifest
 from equipoise.recommendation.analytics import GROUP, VERSION, AdoptionType
@@ -48,12 +42,7 @@ def advice_text(subject: str, details: AdviceDetails, interval_seconds: float) -
 
 def target_ref(ref: WorkloadRef) -> dict[str, str]:
     """Return a workload as an ObjectReference."""
-    return {
-        "apiVersion": ref.api_version,
-        "kind": ref.kind,
-        "name": ref.name,
-        "namespace": ref.namespace,
-    }
+    return {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "namespace": ref.namespace}
 
 
 def new_recommendation(
