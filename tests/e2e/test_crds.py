@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from equipoise.cli.manifests import KINDS
 from equipoise.proportional.parse import SCALING_POLICY, read_spec
-from equipoise.recommendation.analytics import AnalyticsSpec, RecommendationSpec
+from equipoise.recommendation.policy import AnalyticsSpec, RecommendationSpec
 from equipoise.rotation.policy import RotationPolicySpec
 from tests.support.cli.running import equipoise_anew as equipoise
 from tests.support.crd import manifests

@@ -258,7 +258,7 @@ def test_resource_advice_is_by_container() -> None:
 
 def test_resource_advice_is_refused_for_the_same_reasons() -> None:
     """All but the missing request, which is what it gives."""
-    low = decide_from(policy(), observation(), statistics(peak=1.0), AdviceType.RESOURCE, [[]])
+    low = decide_from(policy(), observation(), statistics(peak=1.0), AdviceType.RESOURCE)
     assert low[0].decision.reason.code is Code.LOW_USAGE
-    none = decide_from(policy(), observation(request=NAN), statistics(), AdviceType.RESOURCE, [[]])
+    none = decide_from(policy(), observation(request=NAN), statistics(), AdviceType.RESOURCE)
     assert none[0].decision.reason.code is Code.RECOMMEND

@@ -21,13 +21,12 @@ from equipoise.engine.cycle import ignore
 from equipoise.engine.isolation import Isolation, WorkerBusy, failed_decision
 from equipoise.ports import Autoscalers, Cluster, FailedTurn, History, Owners
 from equipoise.ports.cluster import CPU, MEMORY, Measure, UsageHistory
-from equipoise.recommendation.explain import AdviceDetails
-from equipoise.recommendation.observe import WEEK_SECONDS, Containers, Inherited, Observation
-from equipoise.recommendation.ownership import PodOwnership
-from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
-from equipoise.recommendation.record import AdviceRequest, Batch, Examined, Facts, examine_all
-from equipoise.recommendation.selection import check_names, choose
-from equipoise.recommendation.usage import HistoryReader, Usage
+from equipoise.recommendation.decide import Batch, Examined, examine_all
+from equipoise.recommendation.explain import AdviceDetails, Facts
+from equipoise.recommendation.forecast import WEEK_SECONDS
+from equipoise.recommendation.observe import Containers, Inherited, Observation, check_names, choose
+from equipoise.recommendation.policy import AdviceRequest, AdviceType, RecommendationPolicy
+from equipoise.recommendation.usage import HistoryReader, PodOwnership, Usage
 from equipoise.stats.predict import Algorithm
 
 STEP_SECONDS = 60.0
@@ -317,7 +316,7 @@ class _AdviceRun:
             part, request = parts[tuple(rows)], self.batches[number].request
             workloads = [self.chosen[refs[row]] for row in rows]
             observation = self._observation(request, workloads, part, peaks, missing)
-            requests.append((request, observation, part.pods_unknown.tolist()))
+            requests.append((request, observation))
         found: dict[Pair, Examined] = {}
         examined = self.sources.decide(requests)
         for (number, rows), decided in zip(sorted(rows_of.items()), examined, strict=True):
@@ -350,6 +349,7 @@ class _AdviceRun:
             containers=containers,
             measurable=used.measurable,
             unmeasured=used.unmeasured,
+            unknown=used.pods_unknown,
             partial=whys,
         )
 

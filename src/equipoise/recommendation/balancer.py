@@ -1,16 +1,25 @@
 """The recommendation's descriptor: its loop, its metrics and how its records are decided again."""
 
 from collections.abc import Iterable
+from typing import Any
 
-from equipoise.core.decision import Decision
+import msgspec
+import numpy as np
+
+from equipoise.core.decision import Decision, Record
 from equipoise.engine.balancer import Balancer, GaugeSpec, Labels
+from equipoise.engine.recording import replay_holds
 from equipoise.ports import CycleReport
 from equipoise.ports.wiring import DEADLINE_SECONDS, Loop, LoopSettings, Wiring
+from equipoise.recommendation.adopt import proposed
 from equipoise.recommendation.advisor import DataSources
-from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION
-from equipoise.recommendation.decide import decide
+from equipoise.recommendation.decide import Batch, Examined, decide, decide_from, examine_all
+from equipoise.recommendation.explain import BALANCER as NAME
+from equipoise.recommendation.explain import SUBJECT_SEPARATOR, USAGE_FIGURES, Facts, named_for
+from equipoise.recommendation.forecast import WEEK_SECONDS
 from equipoise.recommendation.loop import RecommendationLoop
-from equipoise.recommendation.record import SUBJECT_SEPARATOR, Batch, Examined, examine_all, redecide
+from equipoise.recommendation.observe import Containers, Inherited, Observation, Statistics
+from equipoise.recommendation.policy import ANALYTICS, RECOMMENDATION, AdviceType, RecommendationPolicy
 
 HEAVY_WORKLOADS = 16
 """Workloads from which a batch is decided in the worker: in this process it would delay the Lease."""
@@ -20,7 +29,7 @@ LABELS = ("namespace", "workload", "analytics")
 class IdleLoop:
     """The loop that runs where the setting `compat.crane` is off: it does nothing."""
 
-    name = "recommendation"
+    name = NAME
 
     def __init__(self, interval_seconds: float) -> None:
         self.interval_seconds = interval_seconds
@@ -33,13 +42,13 @@ class IdleLoop:
 
 def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
     """Return the loop; it watches its kinds where their definitions are installed."""
-    interval_seconds = settings.interval_seconds("recommendation")
+    interval_seconds = settings.interval_seconds(NAME)
     if settings.compat.crane == "off":
         return IdleLoop(interval_seconds)
 
     def decide_batch(batch: Batch) -> list[list[Examined]]:
         wiring.heartbeat()
-        is_heavy = sum(len(observation.subjects) for _, observation, _ in batch) >= HEAVY_WORKLOADS
+        is_heavy = sum(len(observation.subjects) for _, observation in batch) >= HEAVY_WORKLOADS
         # A batch that ended a worker could end this process: from then on even small ones go to the worker.
         if not is_heavy and not wiring.batches.replaced:
             return examine_all(batch)
@@ -73,6 +82,56 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
     )
 
 
+def redecide(recorded: Record) -> Decision:
+    """Decide again from a record; the actions that guards held are taken from it, too."""
+    policy = RecommendationPolicy.model_validate(recorded.policy.get("settings", {}))
+    about = AdviceType(recorded.policy.get("type", ""))
+    facts = msgspec.convert(recorded.observation, Facts)
+    ((decision, details, _),) = decide_from(policy, _observation(facts), _statistics(facts), about)
+    if recorded.policy.get("isApplied"):
+        decision = proposed(decision, details)
+    return named_for(replay_holds(recorded, decision), recorded.policy.get("for", ""))
+
+
+def _observation(facts: Facts) -> Observation:
+    containers = Containers(
+        owner=np.zeros(len(facts.containers), np.intp),
+        names=[each.name for each in facts.containers],
+        cpu_p99_cores=_column(*(each.cpu_p99_cores for each in facts.containers)),
+        memory_peak_bytes=_column(*(each.memory_peak_bytes for each in facts.containers)),
+    )
+    return Observation(
+        subjects=[facts.subject],
+        kinds=[facts.kind],
+        replicas=np.array([facts.replicas]),
+        pods=np.array([facts.pods]),
+        available=np.array([facts.available]),
+        measurable=np.array([facts.measurable]),
+        unmeasured=np.array([facts.unmeasured]),
+        unknown=None if facts.pods_unknown is None else np.array([facts.pods_unknown]),
+        request_cores=_column(facts.request_cores),
+        history=np.zeros((1, 0)),
+        interval_seconds=WEEK_SECONDS / facts.expected_samples,
+        at=0.0,
+        inherited=[Inherited(tuple(facts.metrics), facts.behavior)],
+        containers=containers,
+        partial=[facts.partial],
+    )
+
+
+def _statistics(facts: Facts) -> Statistics:
+    return Statistics(
+        **{name: _column(getattr(facts, name)) for name in USAGE_FIGURES},
+        known_samples=np.array([facts.known_samples]),
+        expected_samples=facts.expected_samples,
+        predictions=[facts.prediction],
+    )
+
+
+def _column(*values: float | None) -> Any:
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
 def _series(decision: Decision, value: float | None) -> Iterable[tuple[Labels, float]]:
     if value is None:
         return ()
@@ -92,7 +151,7 @@ def _advised(name: str, key: str, what: str) -> GaugeSpec:
 
 
 BALANCER = Balancer(
-    "recommendation",
+    NAME,
     kinds=(ANALYTICS, RECOMMENDATION),
     decide=decide,
     redecide=redecide,

@@ -9,24 +9,28 @@ The seed's arithmetic on arrays: inspection in its order, then targets and repli
 Every comparison that refuses is strict, up to the noise of floats; before a ceil, six digits count.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from equipoise.core.decision import Decided, Decision
+from equipoise.core.decision import Decision
 from equipoise.core.reason import Code, Reason
 from equipoise.recommendation.explain import (
+    USAGE_FIGURES,
+    Advice,
     AdviceDetails,
+    ContainerFacts,
     DecisionNumbers,
+    Facts,
     RecommendedContainer,
     RecommendedHpa,
-    WorkloadFigures,
+    confidence,
     sentence,
 )
 from equipoise.recommendation.observe import Inherited, Observation, Shared, Statistics, share_key, summarise
-from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
-from equipoise.stats.predict import Algorithm
+from equipoise.recommendation.policy import AdviceRequest, AdviceType, RecommendationPolicy
 from equipoise.stats.ranks import Claims, Floats, Whole
 
 SLACK = 1e-7
@@ -105,7 +109,7 @@ def inspections(
 
 def _is_incomplete(observation: Observation, statistics: Statistics) -> Claims:
     """Return which workloads lack a part of their samples; one without any fails `NoSamples` instead."""
-    is_partial = np.array([bool(why) for why in observation.partial] or [False] * len(observation.subjects))
+    is_partial = np.array([bool(why) for why in observation.partial or [""] * len(observation.subjects)])
     if observation.measurable is None or observation.unmeasured is None:
         return is_partial
     has_some = (statistics.known_samples > 0) | (observation.unmeasured < observation.measurable)
@@ -143,45 +147,51 @@ BATCH = 256
 RESOURCE_MARGIN = 1.15
 MILLI = 1000
 
-Requests = Sequence[Sequence[RecommendedContainer]]
-"""The containers of each workload, with their recommended requests."""
+
+class Examined(NamedTuple):
+    """The decision for one workload, and the facts that it follows from."""
+
+    decision: Decision
+    details: AdviceDetails
+    facts: Facts
+
+
+Batch = Sequence[tuple[AdviceRequest, Observation]]
+
+
+def examine_all(batch: Batch) -> list[list[Examined]]:
+    """Decide for a batch of requests. Pure; can run in a worker process.
+
+    The result is small to pickle. Requests about the same histories share their statistics.
+    """
+    shared: Shared = {}
+    return [decide(request, observation, shared, has_hours=True) for request, observation in batch]
 
 
 def decide(
-    policy: RecommendationPolicy,
-    observation: Observation,
-    algorithm: Algorithm | None = Algorithm.PROFILE,
-    about: AdviceType = AdviceType.HPA,
-) -> list[Decided[AdviceDetails]]:
-    """Decide for every workload of an observation; without an algorithm, from the past only."""
+    request: AdviceRequest, observation: Observation, shared: Shared | None = None, *, has_hours: bool = False
+) -> list[Examined]:
+    """Decide for every workload of an observation."""
+    parts = summarised(request, observation, shared, has_hours=has_hours)
     return [
-        decided
-        for part, statistics, containers in summarised(policy, observation, algorithm, about)
-        for decided in decide_from(policy, part, statistics, about, containers)
+        each for part, numbers in parts for each in decide_from(request.policy, part, numbers, request.about)
     ]
 
 
 def summarised(
-    policy: RecommendationPolicy,
-    observation: Observation,
-    algorithm: Algorithm | None,
-    about: AdviceType,
-    shared: Shared | None = None,
-    *,
-    has_hours: bool = False,
-) -> Iterator[tuple[Observation, Statistics, Requests | None]]:
+    request: AdviceRequest, observation: Observation, shared: Shared | None = None, *, has_hours: bool = False
+) -> Iterator[tuple[Observation, Statistics]]:
     """Yield parts of an observation with their statistics, so that memory holds one forecast at a time.
 
     Statistics that are in `shared` are not computed again.
     """
-    requests = container_requests(observation) if about is AdviceType.RESOURCE else None
+    policy, algorithm = request.policy, request.algorithm
     key, taken = share_key(policy, observation, algorithm), {} if shared is None else shared
     for start in range(0, len(observation.subjects), BATCH):
         part = observation.rows(slice(start, start + BATCH))
-        containers = None if requests is None else requests[start : start + BATCH]
         if (start, *key) not in taken:
             taken[start, *key] = summarise(policy, part, algorithm, has_hours=has_hours)
-        yield part, taken[start, *key], containers
+        yield part, taken[start, *key]
 
 
 def decide_from(
@@ -189,71 +199,86 @@ def decide_from(
     observation: Observation,
     statistics: Statistics,
     about: AdviceType = AdviceType.HPA,
-    containers: Requests | None = None,
-    pods_unknown: Sequence[int] | None = None,
-) -> list[Decided[AdviceDetails]]:
+) -> list[Examined]:
     """Decide from the statistics alone, without the histories."""
-    advice = advise(policy, observation, statistics, about)
-    inherited = list(observation.inherited) or [None] * len(observation.subjects)
-    unknown: Sequence[int | None] = pods_unknown or [None] * len(observation.subjects)
+    arrays = advise(policy, observation, statistics, about)
+    columns = (arrays.fluctuation, arrays.target_percent, arrays.replicas_min, arrays.replicas_max)
+    advices = map(Advice, arrays.codes, *(column.tolist() for column in columns))
+    containers = _containers(observation)
+    requests = container_requests(observation) if about is AdviceType.RESOURCE else None
     found = []
-    for place, row in enumerate(_rows(observation, statistics, advice)):
-        hpa, requests = None, None
-        if row.code is Code.RECOMMEND and containers is not None:
-            requests = list(containers[place])
-        elif row.code is Code.RECOMMEND:
-            hpa = _hpa(policy, row, inherited[place] if policy.inherits_hpa else None)
-        details = AdviceDetails(row.kind, hpa, requests, row.prediction, row.confidence, row.coverage)
-        numbers = DecisionNumbers.of(row, unknown[place])
-        reason = Reason.of(row.code, sentence(policy, row, requests), numbers)
-        found.append(Decided(Decision(row.subject, reason, extra=details.document), details))
+    for row, advice in enumerate(advices):
+        is_advice = advice.code is Code.RECOMMEND
+        facts = _facts(observation, statistics, row, containers[row], has_hours=is_advice)
+        own = requests[row] if is_advice and requests is not None else None
+        hpa = _hpa(policy, facts, advice) if is_advice and requests is None else None
+        certainty = confidence(facts, advice.code)
+        details = AdviceDetails(facts.kind, hpa, own, facts.prediction, certainty, facts.coverage)
+        reason = Reason.of(
+            advice.code, sentence(policy, facts, advice, own), DecisionNumbers.of(facts, advice)
+        )
+        found.append(Examined(Decision(facts.subject, reason, extra=details.document), details, facts))
     return found
 
 
-def _rows(observation: Observation, statistics: Statistics, advice: AdviceArrays) -> list[WorkloadFigures]:
-    """Return the columns as one plain row per workload."""
-    columns = (
-        observation.subjects,
-        observation.kinds,
-        advice.codes,
-        observation.replicas.tolist(),
-        observation.pods.tolist(),
-        observation.available.tolist(),
-        observation.request_cores.tolist(),
-        statistics.pod_p99_cores.tolist(),
-        statistics.lowest_median_cores.tolist(),
-        statistics.highest_median_cores.tolist(),
-        statistics.p95_cores.tolist(),
-        statistics.p95_past_cores.tolist(),
-        statistics.peak_cores.tolist(),
-        advice.fluctuation.tolist(),
-        (statistics.coverage * observation.measured_share).tolist(),
-        statistics.known_samples.tolist(),
-        [statistics.expected_samples] * len(observation.subjects),
-        advice.target_percent.tolist(),
-        advice.replicas_min.tolist(),
-        advice.replicas_max.tolist(),
-        statistics.predictions,
-        _column(observation.measurable, observation),
-        _column(observation.unmeasured, observation),
-        list(observation.partial) or [""] * len(observation.subjects),
+def _facts(
+    observation: Observation,
+    statistics: Statistics,
+    row: int,
+    containers: list[ContainerFacts],
+    *,
+    has_hours: bool,
+) -> Facts:
+    def whole(column: Whole | None) -> int:
+        return 0 if column is None else int(column[row])
+
+    inherited = (observation.inherited[row] if observation.inherited else None) or Inherited()
+    hours = statistics.hourly_usage
+    return Facts(
+        subject=observation.subjects[row],
+        kind=observation.kinds[row],
+        replicas=whole(observation.replicas),
+        pods=whole(observation.pods),
+        available=whole(observation.available),
+        pods_unknown=None if observation.unknown is None else whole(observation.unknown),
+        request_cores=_finite(observation.request_cores[row]),
+        **{name: _finite(getattr(statistics, name)[row]) for name in USAGE_FIGURES},
+        known_samples=whole(statistics.known_samples),
+        expected_samples=statistics.expected_samples,
+        prediction=statistics.predictions[row],
+        metrics=[dict(metric) for metric in inherited.metrics],
+        behavior=None if inherited.behavior is None else dict(inherited.behavior),
+        containers=containers,
+        hourly_usage=hours.of(row) if has_hours and hours is not None else None,
+        measurable=whole(observation.measurable),
+        unmeasured=whole(observation.unmeasured),
+        partial=observation.partial[row] if observation.partial else "",
     )
-    return [WorkloadFigures(*row) for row in zip(*columns, strict=True)]
 
 
-def _column(values: Whole | None, observation: Observation) -> list[int]:
-    return [0] * len(observation.subjects) if values is None else values.tolist()
+def _containers(observation: Observation) -> list[list[ContainerFacts]]:
+    found: list[list[ContainerFacts]] = [[] for _ in observation.subjects]
+    if (own := observation.containers) is not None:
+        columns = (column.tolist() for column in (own.owner, own.cpu_p99_cores, own.memory_peak_bytes))
+        for name, owner, cores, bytes_ in zip(own.names, *columns, strict=True):
+            found[owner].append(ContainerFacts(name, _finite(cores), _finite(bytes_)))
+    return found
 
 
-def _hpa(policy: RecommendationPolicy, row: WorkloadFigures, inherited: Inherited | None) -> RecommendedHpa:
-    assert policy.target_percent_min <= row.target_percent <= policy.target_percent_max, "targets are bounded"
-    target = {"type": "Utilization", "averageUtilization": row.target_percent}
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _hpa(policy: RecommendationPolicy, facts: Facts, advice: Advice) -> RecommendedHpa:
+    percent = advice.target_percent
+    assert policy.target_percent_min <= percent <= policy.target_percent_max, "targets are bounded"
+    target = {"type": "Utilization", "averageUtilization": percent}
     metrics: list[Any] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
     behavior = None
-    if inherited is not None:
-        metrics += [dict(metric) for metric in inherited.metrics if not _is_cpu(metric)]
-        behavior = None if inherited.behavior is None else dict(inherited.behavior)
-    return RecommendedHpa(row.replicas_min, row.replicas_max, row.target_percent, metrics, behavior)
+    if policy.inherits_hpa:
+        metrics += [metric for metric in facts.metrics if not _is_cpu(metric)]
+        behavior = facts.behavior
+    return RecommendedHpa(advice.replicas_min, advice.replicas_max, percent, metrics, behavior)
 
 
 def _is_cpu(metric: Mapping[str, Any]) -> bool:

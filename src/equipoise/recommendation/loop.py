@@ -2,12 +2,18 @@
 
 State is in the API server: when each Analytics was last answered, and the advice in each Recommendation.
 Advice is written in every mode; an HPA is applied in Enforce only. A pause suspends HPAs and annotations.
+
+Every attempt reads a week of usage, so an Analytics that failed backs off exponentially. The backoff is state
+of this process only: a new leader retries at once. Failures to read the history end their backoff as soon as
+the history can be read again.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
+from equipoise.core.backoff import Failure, KeyedBackoff
 from equipoise.core.cluster import Workload
 from equipoise.core.decision import Decision, Outcome
 from equipoise.core.errors import WorldFailed
@@ -16,7 +22,7 @@ from equipoise.crd.definition import Standing
 from equipoise.crd.targets import Mode
 from equipoise.engine.cycle import ignore
 from equipoise.engine.isolation import Isolation, failed_reason
-from equipoise.engine.status import condition_of, write_status
+from equipoise.engine.status import condition_of, timestamp, write_status
 from equipoise.ports import (
     Actuator,
     Applier,
@@ -31,9 +37,7 @@ from equipoise.ports import (
 )
 from equipoise.ports.state import Analyses
 from equipoise.recommendation.advisor import AdviceBatch, Advised, DataSources, LeadershipLost, advise_all
-from equipoise.recommendation.publish import Publisher, request_of
-from equipoise.recommendation.record import BALANCER
-from equipoise.recommendation.selection import (
+from equipoise.recommendation.analytics import (
     OLDER,
     READY,
     AnalyticsSelection,
@@ -43,9 +47,11 @@ from equipoise.recommendation.selection import (
     analytics_uid,
     is_due,
     precedence,
+    rejected_status,
     select,
 )
-from equipoise.recommendation.status import AnalyticsBackoff, rejected_status
+from equipoise.recommendation.explain import BALANCER
+from equipoise.recommendation.publish import Publisher
 
 NOT_INSTALLED = (
     "Analytics and Recommendations are not installed, so nobody can ask for advice here: "
@@ -60,6 +66,18 @@ UNKNOWN = "HistoryUnknown"
 RARELY = "It is tried again ever more rarely, but at least every ten minutes."
 FOREIGN_AGE_SECONDS = 15.0
 """How long another controller that owns the definition may take to answer, before we reject."""
+
+
+BACKOFF_SECONDS_MAX = 600.0
+
+
+class FailedTry(NamedTuple):
+    """A failed attempt to answer an Analytics."""
+
+    warnings: Sequence[str]
+    """They are valid until the next attempt."""
+    history_error: str = ""
+    """Why the history could not be read; empty where something else failed."""
 
 
 @dataclass(slots=True)
@@ -86,19 +104,20 @@ class RecommendationLoop:
     """The last decisions, by the UID of the Analytics."""
     _created: dict[str, tuple[float, PolicyObject]] = field(default_factory=dict)
     """Recommendations that the watch may not have delivered yet, by UID, and their creation times."""
-    _backoff: AnalyticsBackoff = field(init=False)
+    _failures: KeyedBackoff[tuple[str, int], FailedTry] = field(init=False)
+    """By the UID and the generation of the Analytics: a changed spec does not wait."""
     _isolation: Isolation = field(default_factory=Isolation)
 
     def __post_init__(self) -> None:
         """Begin the backoff with one interval."""
-        self._backoff = AnalyticsBackoff(self.interval_seconds)
+        self._failures = KeyedBackoff(self.interval_seconds, max(BACKOFF_SECONDS_MAX, self.interval_seconds))
 
     def cycle(self, at: float) -> CycleReport:
         """Run one cycle. Returns an empty report unless this replica leads."""
         epoch = self.leadership.epoch()
         if epoch is None:
             self._last.clear()
-            self._backoff.keep(())
+            self._failures.keep(())
             return CycleReport((), ())
         self._isolation.begin(at, self.leadership)
         owner, note = self.objects.definition_owner()
@@ -118,7 +137,7 @@ class RecommendationLoop:
 
     def _answer(self, at: float, epoch: int) -> CycleReport:
         objects = self.objects.analytics()
-        self._backoff.keep({each.ref.uid for each in objects})
+        self._failures.keep({_key(each) for each in objects})
         listed = self.cluster.workloads()
         selections = list(
             _selections(objects, listed, _by_analytics(self._recommendations(at)), self._isolation)
@@ -130,9 +149,9 @@ class RecommendationLoop:
         for analytics, found, own in selections:
             if isinstance(found, ConditionValue):
                 status_errors += self._reject(analytics, found, at)
-            elif self._backoff.is_backing_off(analytics, at):
-                status_errors += self._backoff.warnings(analytics)
-                history_error = history_error or self._backoff.history_error(analytics)
+            elif (failed := self._failures.failure(_key(analytics))) and self._is_early(failed, at):
+                status_errors += failed.last.warnings
+                history_error = history_error or _history_error(failed)
                 waiting.append(analytics.ref.uid)
             elif self._is_due(found, own, first, at):
                 due.append((found, own))
@@ -156,7 +175,12 @@ class RecommendationLoop:
         is_time = self._isolation.attempt(
             str(found.analytics.ref), lambda: is_due(found, own, at, slack, is_retried)
         )
-        return self._backoff.has_failed(found.analytics) or is_time is not False
+        has_failed = self._failures.failure(_key(found.analytics)) is not None
+        return has_failed or is_time is not False
+
+    def _is_early(self, failed: Failure[FailedTry], at: float) -> bool:
+        """Return whether the next attempt is later than within half of an interval."""
+        return at < failed.until - self.interval_seconds / 2
 
     def _is_retried(self, analytics: PolicyObject, first: Precedence) -> Callable[[PolicyObject, str], bool]:
         """Return whether the reason that prevented adoption no longer holds; does not read the history."""
@@ -224,7 +248,7 @@ class RecommendationLoop:
             return CycleReport((), ())
         except WorldFailed as error:
             return self._without_history([selected.analytics for selected, _ in due], error, at, warnings)
-        self._backoff.history_read()
+        self._failures.keep([key for key, failed in self._failures.items() if not failed.last.history_error])
         decisions: list[Decision] = []
         outcomes: list[Outcome] = []
         for (selected, own), found in zip(due, advised, strict=True):
@@ -278,9 +302,9 @@ class RecommendationLoop:
             errors = written
         is_held = any(one.reason.code is Code.METRICS_INCOMPLETE for one in publisher.decisions)
         if publisher.is_answered and not publisher.failed and not is_held:
-            self._backoff.succeed(analytics)
+            self._failures.forget(_key(analytics))
         else:
-            self._backoff.fail(analytics, at, errors)
+            self._failures.fail(_key(analytics), at, FailedTry(errors))
         return errors + warnings
 
     def _without_history(
@@ -298,8 +322,9 @@ class RecommendationLoop:
         if is_absent:
             return CycleReport((), (), [*warnings, *status_errors, failure])
         for analytics in due:
-            self._backoff.fail(analytics, at, history_error=failure)
-        return CycleReport((), (), [*warnings, *status_errors], self._backoff.history_error(due[0]))
+            self._failures.fail(_key(analytics), at, FailedTry((), failure))
+        failed = self._failures.failure(_key(due[0]))
+        return CycleReport((), (), [*warnings, *status_errors], _history_error(failed) if failed else "")
 
     def _advised(
         self, due: Sequence[Selected], listed: Sequence[Workload], at: float, epoch: int, warnings: list[str]
@@ -311,7 +336,7 @@ class RecommendationLoop:
             if self.leadership.epoch() != epoch:
                 raise LeadershipLost("this process leads no more")
 
-        batches = [AdviceBatch(request_of(each.spec), each.workloads) for each in due]
+        batches = [AdviceBatch(each.spec.request, each.workloads) for each in due]
         sources = replace(self.sources(), warn=warnings.append, on_bytes=on_bytes)
         found: list[list[Advised]] = [[] for _ in due]
         for advised in advise_all(batches, listed, sources, at, isolation=self._isolation):
@@ -319,6 +344,16 @@ class RecommendationLoop:
         for each in found:
             each.sort(key=lambda one: (one.ref.name, one.ref.kind))
         return found
+
+
+def _key(analytics: PolicyObject) -> tuple[str, int]:
+    return analytics.ref.uid, analytics.generation
+
+
+def _history_error(failed: Failure[FailedTry]) -> str:
+    """Return why the last attempt could not read the history, and when the next one is."""
+    error = failed.last.history_error
+    return f"{error}; the next try is at {timestamp(failed.until)}" if error else ""
 
 
 def _is_answered(analytics: PolicyObject) -> bool:

@@ -28,10 +28,7 @@ from equipoise.ports import (
 from equipoise.ports.state import Analyses
 from equipoise.recommendation.adopt import DONE, UNKNOWN, Adopted, HpaAdopter, by_subject, proposed
 from equipoise.recommendation.advisor import STEP_SECONDS, Advised, LeadershipLost
-from equipoise.recommendation.analytics import GROUP, AdoptionType, AnalyticsSpec
-from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.record import BALANCER, AdviceRequest, named_for, record
-from equipoise.recommendation.selection import (
+from equipoise.recommendation.analytics import (
     ADOPTED,
     OLDER,
     READY,
@@ -39,16 +36,16 @@ from equipoise.recommendation.selection import (
     Precedence,
     Selected,
     adoption_of,
-    target_of,
-)
-from equipoise.recommendation.status import (
     advice_text,
     answered_status,
     mission,
     new_recommendation,
     next_recommendation,
     ready_of,
+    target_of,
 )
+from equipoise.recommendation.explain import BALANCER, named_for, record
+from equipoise.recommendation.policy import GROUP, AdoptionType
 
 ANNOTATED = ConditionValue(True, "Annotated", "The workload carries the advice as an annotation")
 PREVIEWED = ConditionValue(
@@ -192,7 +189,7 @@ class Publisher:
             written = failed_record(BALANCER, decision, self.at, name, done)
         else:
             written = record(
-                request_of(selected.spec), one.facts, decision, self.at, name, asker=asker, outcomes=done
+                selected.spec.request, one.facts, decision, self.at, name, asker=asker, outcomes=done
             )
         self.journal.append(written)
         self.decisions.append(decision)
@@ -201,7 +198,7 @@ class Publisher:
     def _make(self, selected: Selected, workload: Workload) -> PolicyObject:
         adoption = selected.spec.adoption or AdoptionType.STATUS_AND_ANNOTATION
         manifest = new_recommendation(
-            selected.analytics, AdviceType(selected.spec.type), workload.ref, dict(workload.labels), adoption
+            selected.analytics, selected.spec.type, workload.ref, dict(workload.labels), adoption
         )
         created = self.objects.create(manifest)
         self.created.append(created)
@@ -302,10 +299,6 @@ class Publisher:
                 self.actuator.record_event(
                     workload.object_ref, adopted.reason, adopted.message, is_warning=True
                 )
-
-
-def request_of(spec: AnalyticsSpec) -> AdviceRequest:
-    return AdviceRequest(spec.settings, AdviceType(spec.type), spec.algorithm)
 
 
 def _done(adopted: Adopted) -> tuple[Outcome, ...]:

@@ -1,89 +1,143 @@
-"""Histories of containers, reduced to the usage of each workload.
+"""The pods of each workload, current and past, and their histories reduced to the usage of the workload.
+
+The history has pods that no longer exist, of which only the name is left. A ReplicaSet's pod has its name,
+cut to the length limit, and five random letters; a Deployment's ReplicaSet has its name and a hash; a
+StatefulSet's pod has its name and an ordinal. A name that fits several workloads, or none, has no owner.
 
 A missing sample may mean that a container did not exist or that it was not measured. A container counts as
 alive from its first sample to its last; one of a running pod, from the pod's creation until now. While a live
 container has no sample, the usage of its pod is unknown, and so is the workload's.
-
-A StatefulSet is scaled at its highest ordinals, and its pods return under the same names. So pods that are
-missing together from some ordinal upward, for long, while a lower one has samples, were scaled down and not
-alive. All other pods without samples were alive and not measured: a lower one alone (its node was lost), all
-of them (the metrics source was down), or the highest for a short time (a rolling update begins there).
-
-Containers are summed into pods and pods into workloads: first rows of all groups at once, then second rows,
-and so on, several times as fast as `reduceat`, which goes column by column.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from equipoise.core.cluster import Pod, WorkloadRef
+from equipoise.core.cluster import API_VERSIONS, Pod, Workload, WorkloadRef
+from equipoise.engine.isolation import Isolation
+from equipoise.ports import FailedTurn
 from equipoise.ports.cluster import UsageHistory
-from equipoise.recommendation.ownership import OF_STATEFUL_SET, PodOwnership
-from equipoise.recommendation.policy import CORES_MAX
+from equipoise.stats.grid import alive_mask, any_alive, sum_groups
+from equipoise.stats.predict import CORES_MAX
 from equipoise.stats.ranks import Claims, Floats, Whole, pooled_percentiles
 
-
-def sum_groups(table: Floats, is_alive: Claims, counts: Whole) -> Floats:
-    """Return the sum of each group's rows; NaN where a live row has no sample. No group is empty."""
-    assert counts.sum() == len(table) == len(is_alive), "every row belongs to a group"
-    shape = (len(counts), table.shape[1])
-    added, has_any, has_hole = np.zeros(shape), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
-    for groups, rows in _group_rows(counts):
-        values = table[rows]
-        is_unknown = np.isnan(values)
-        values[is_unknown] = 0
-        added[groups] += values
-        has_any[groups] |= ~is_unknown
-        is_unknown &= is_alive[rows]
-        has_hole[groups] |= is_unknown
-    added[~has_any | has_hole] = np.nan
-    return added
+T = TypeVar("T")
+STEM_MAX = 58
+"""Longest prefix of a generated name: 63 characters, of which the last five are random."""
+DRAWN = 5
+NAME_MAX = STEM_MAX + DRAWN
+LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
+"""The alphabet of Kubernetes' random suffixes; it has no vowels, so that no words result."""
+OF_DEPLOYMENT = re.compile(rf"(?P<name>.+)-{LETTERS}{{1,10}}-{LETTERS}{{5}}")
+OF_REPLICA_SET = re.compile(rf"(?P<name>.+)-{LETTERS}{{5}}")
+OF_STATEFUL_SET = re.compile(r"(?P<name>.+)-(0|[1-9][0-9]*)")
+PATTERNS = {"Deployment": OF_DEPLOYMENT, "ReplicaSet": OF_REPLICA_SET, "StatefulSet": OF_STATEFUL_SET}
 
 
-def any_alive(is_alive: Claims, counts: Whole) -> Claims:
-    """Return when any row of each group was alive."""
-    found = np.zeros((len(counts), is_alive.shape[1]), np.bool_)
-    for groups, rows in _group_rows(counts):
-        found[groups] |= is_alive[rows]
-    return found
+class PodOwnership:
+    """The workload of each current and past pod of a cluster."""
+
+    def __init__(
+        self, workloads: Iterable[Workload], pods: Iterable[Pod], isolation: Isolation | None = None
+    ) -> None:
+        self._isolation = isolation or Isolation()
+        self.failed: dict[str, FailedTurn] = {}
+        """Errors by namespace; pods of these namespaces have no known owner."""
+        self._workloads = {workload.ref: workload for workload in workloads}
+        self._by_uid: dict[str, WorkloadRef | None] = {
+            workload.uid: workload.ref for workload in self._workloads.values()
+        }
+        """Workloads by the UID of an owner; ReplicaSets are added with the first of their pods."""
+        self._deployments: dict[str, list[Workload]] = defaultdict(list)
+        for workload in self._workloads.values():
+            if workload.ref.kind == "Deployment":
+                self._deployments[workload.ref.namespace].append(workload)
+        self._living: dict[tuple[str, str], WorkloadRef | None] = {}
+        self._stems: dict[tuple[str, str], WorkloadRef | None] = {}
+        self.pods: dict[WorkloadRef, list[Pod]] = defaultdict(list)
+        """The live pods of each workload."""
+        for pod in pods:
+            self._attempt(pod.namespace, partial(self._add, pod))
+
+    def _attempt(self, namespace: str, work: Callable[[], T]) -> T | None:
+        """Return the result of the work; None where it fails, now or earlier, in this namespace."""
+        if namespace in self.failed:
+            return None
+        found = self._isolation.attempt(f"namespace {namespace}", work)
+        if isinstance(found, FailedTurn):
+            self.failed[namespace] = found
+            return None
+        return found
+
+    def _add(self, pod: Pod) -> None:
+        ref, owner = None, pod.owner
+        if owner is not None:
+            if owner.kind == "ReplicaSet" and owner.uid not in self._by_uid:
+                self._by_uid[owner.uid] = self._selecting(pod, owner.name.rpartition("-")[0])
+            ref = self._by_uid.get(owner.uid)
+            if owner.kind == "ReplicaSet":
+                self._stems[pod.namespace, _stem(owner.name)] = ref
+        self._living[pod.namespace, pod.name] = ref
+        if ref is not None:
+            self.pods[ref].append(pod)
+
+    def _selecting(self, pod: Pod, name: str) -> WorkloadRef | None:
+        """Return the Deployment that selects a pod: the one of this name, else the only one."""
+        labels = dict(pod.labels)
+        called = self._workloads.get(_ref("Deployment", pod.namespace, name))
+        if called is not None and called.selector.matches(labels):
+            return called.ref
+        others = [one.ref for one in self._deployments[pod.namespace] if one.selector.matches(labels)]
+        return others[0] if len(others) == 1 else None
+
+    def of(self, namespace: str, pod: str) -> WorkloadRef | None:
+        """Return the workload of a current or past pod, or None."""
+        return self._attempt(namespace, lambda: self._of(namespace, pod))
+
+    def _of(self, namespace: str, pod: str) -> WorkloadRef | None:
+        for owners, key in ((self._living, pod), (self._stems, pod[:-DRAWN])):
+            if (namespace, key) in owners:
+                return owners[namespace, key]
+        meant = [
+            ref
+            for kind, pattern in PATTERNS.items()
+            if (match := pattern.fullmatch(pod)) is not None
+            and (ref := _ref(kind, namespace, match["name"])) in self._workloads
+        ]
+        return meant[0] if len(meant) == 1 else None
+
+    def guessed(self, namespaces: Sequence[str], pods: Sequence[str]) -> set[str]:
+        """Return the namespaces of past pods whose ReplicaSet is deleted too, so that only names are left."""
+        return {
+            namespace
+            for namespace, pod in zip(namespaces, pods, strict=True)
+            if (namespace, pod) not in self._living
+            and (namespace, pod[:-DRAWN]) not in self._stems
+            and (OF_DEPLOYMENT.fullmatch(pod) or len(pod) == NAME_MAX)
+        }
+
+    def learn(self, owners: Mapping[tuple[str, str], tuple[str, str]]) -> None:
+        """Record the owners of ReplicaSets; one whose owner is not listed has none, even if its name fits."""
+        for (namespace, replica_set), (kind, name) in owners.items():
+            is_listed = kind == "Deployment" and _ref(kind, namespace, name) in self._workloads
+            ref = _ref(kind, namespace, name) if is_listed else None
+            if _ref("ReplicaSet", namespace, replica_set) not in self._workloads:
+                self._stems.setdefault((namespace, _stem(replica_set)), ref)
 
 
-def _group_rows(counts: Whole) -> Iterator[tuple[Whole | slice, Whole]]:
-    """Yield the groups that have an n-th row, and these rows, for each n; `counts` are the rows per group."""
-    first = np.cumsum(counts) - counts
-    for place in range(int(counts.max(initial=0))):
-        groups = np.flatnonzero(counts > place)
-        # A slice for all groups: an index would cost twice as much as the sum.
-        yield slice(None) if len(groups) == len(counts) else groups, first[groups] + place
+def _ref(kind: str, namespace: str, name: str) -> WorkloadRef:
+    return WorkloadRef(API_VERSIONS[kind], kind, namespace, name)
 
 
-AWAY_SECONDS_MIN = 900.0
-"""Shortest absence of pods that were scaled down; an update of one pod takes less."""
-
-
-def alive_mask(
-    first: Whole, last: Whole, is_observed: Claims, sets: Iterable[Sequence[Whole]], interval_seconds: float
-) -> Claims:
-    """Return when each row was alive: from its first to its last column, except while scaled down.
-
-    `is_observed` marks columns with evidence of a row, measured or not. Each of `sets` is a StatefulSet: the
-    rows of each of its pods, by ordinal.
-    """
-    columns = np.arange(is_observed.shape[1])
-    is_alive = np.asarray((columns >= first[:, None]) & (columns <= last[:, None]))
-    least = 1 + math.ceil(round(AWAY_SECONDS_MIN / interval_seconds, 6))
-    for pods in sets:
-        rows = np.concatenate(pods)
-        if (is_alive[rows] & ~is_observed[rows]).any():
-            are_observed = np.array([is_observed[each].any(axis=0) for each in pods])
-            for each, is_away in zip(pods, scaled_away(are_observed, least), strict=True):
-                is_alive[each] &= ~is_away
-    return is_alive
+def _stem(replica_set: str) -> str:
+    return f"{replica_set}-"[:STEM_MAX]
 
 
 def by_ordinal(pods: Sequence[str]) -> list[int]:
@@ -93,31 +147,6 @@ def by_ordinal(pods: Sequence[str]) -> list[int]:
         return []
     ordinals = [match[2] for match in counted]  # of any length, without leading zeros
     return sorted(range(len(pods)), key=lambda place: (len(ordinals[place]), ordinals[place]))
-
-
-def scaled_away(are_observed: Claims, least: int) -> Claims:
-    """Return when pods, by ordinal, were missing with all above for `least` columns, but not all below."""
-    is_missing = np.empty_like(are_observed)
-    is_any_observed = np.zeros(are_observed.shape[1], np.bool_)
-    for pod in reversed(range(len(are_observed))):
-        is_any_observed |= are_observed[pod]
-        np.logical_not(is_any_observed, out=is_missing[pod])
-    return _long_runs(is_missing & is_any_observed, least)
-
-
-def _long_runs(claims: Claims, least: int) -> Claims:
-    """Return the runs within rows that are long enough."""
-    steps = np.zeros((claims.shape[0], claims.shape[1] + 1), np.int8)
-    steps[:, :-1] = claims.view(np.int8)
-    steps[:, 1:] -= claims.view(np.int8)
-    flat = steps.ravel()
-    starts, ends = np.flatnonzero(flat == 1), np.flatnonzero(flat == -1)
-    is_short = ends - starts < least
-    if not is_short.any():
-        return claims
-    flat[starts[is_short]] = 0
-    flat[ends[is_short]] = 0
-    return np.cumsum(steps[:, :-1], axis=1, dtype=np.int8).view(np.bool_)
 
 
 P99 = 0.99

@@ -1,12 +1,13 @@
 """Samples as columns: a time, a value, and the labels of what was measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from equipoise.stats.ranks import Whole
+from equipoise.stats.grid import usual_interval
+from equipoise.stats.ranks import Floats, Whole
 
 Numbers = npt.NDArray[np.float64]
 Part = Mapping[str, npt.NDArray[np.float64] | Whole]
@@ -110,3 +111,82 @@ class Samples:
     def is_of_many(self) -> bool:
         """Whether rows name their workload."""
         return "workload" in self.labels
+
+
+OTHER_STEP_FACTOR = 1.5
+"""Factor from which a step differs from the file's; less may be jitter or a gap."""
+STEPS_MIN = 12
+"""Number of intervals from which a workload can have a step of its own."""
+REGULAR_SHARE_MIN, REGULAR_WITHIN = 0.8, 0.1
+"""Share of the intervals that must be regular, and their tolerance around the usual one."""
+
+
+def rows_by_step(own: Floats, owner: Whole) -> Iterator[tuple[float, Whole]]:
+    """Yield each step with its rows, in the order of the file; sorts all rows once."""
+    steps, number = np.unique(own, return_inverse=True)
+    of_row = number[owner]
+    order = np.argsort(of_row, kind="stable")
+    ends = np.searchsorted(of_row[order], np.arange(len(steps)), side="right").tolist()
+    for step, start, last in zip(steps.tolist(), [0, *ends], ends, strict=False):
+        yield step, order[start:last]
+
+
+def steps_of(samples: Samples) -> tuple[Floats, Whole]:
+    """Return the step of each workload, its own where it differs from the file's, and of each row."""
+    pods, owner = _numbers(samples)
+    usual = usual_interval(samples.times, pods)
+    own = np.full(int(owner.max(initial=-1)) + 1, usual)
+    for number, rows in _suspects(samples, pods, owner, usual):
+        step = _regular_step(samples.times[rows], pods[rows])
+        if step and not usual / OTHER_STEP_FACTOR < step < usual * OTHER_STEP_FACTOR:
+            own[number] = step
+    return own, owner
+
+
+def _numbers(samples: Samples) -> tuple[Whole, Whole]:
+    """Return the number of each row's pod, and of each row's workload."""
+    zero = np.zeros(len(samples.times), np.intp)
+    spaces = samples.labels.get("namespace", zero)
+    works = spaces * max(1, len(samples.names["workload"])) + samples.labels["workload"]
+    count = max(1, len(samples.names.get("pod", ())))
+    pods = samples.labels.get("pod", zero)
+    owners = np.full(count, -1)
+    owners[pods] = works
+    if (owners[pods] != works).any():  # pods of several workloads share a name
+        _, first, pods = np.unique(works * count + pods, return_index=True, return_inverse=True)
+        owners = works[first]
+    return np.asarray(pods, np.intp), np.asarray(np.unique(owners, return_inverse=True)[1][pods], np.intp)
+
+
+def _suspects(samples: Samples, pods: Whole, owner: Whole, usual: float) -> Iterator[tuple[int, Whole]]:
+    """Yield the rows of workloads whose mean interval differs from the usual one.
+
+    They are few, and only their rows have to be sorted.
+    """
+    if not usual or not len(owner):
+        return
+    counts = np.bincount(pods)
+    first, last = np.full(len(counts), np.inf), np.full(len(counts), -np.inf)
+    np.minimum.at(first, pods, samples.times)
+    np.maximum.at(last, pods, samples.times)
+    apart = (last - first) / np.maximum(counts - 1, 1)
+    is_odd = (counts > STEPS_MIN) & (
+        (apart >= usual * OTHER_STEP_FACTOR) | (apart <= usual / OTHER_STEP_FACTOR)
+    )
+    suspects = np.unique(owner[is_odd[pods]])
+    is_suspect = np.zeros(int(owner.max()) + 1, np.bool_)
+    is_suspect[suspects] = True
+    rows = np.flatnonzero(is_suspect[owner])
+    rows = rows[np.argsort(owner[rows], kind="stable")]
+    ends = np.searchsorted(owner[rows], suspects, side="right").tolist()
+    for number, start, end in zip(suspects.tolist(), [0, *ends], ends, strict=False):
+        yield number, rows[start:end]
+
+
+def _regular_step(times: Floats, pods: Whole) -> float:
+    """Return the step of a workload whose samples are regular, else 0."""
+    step = usual_interval(times, pods)
+    order = np.lexsort((times, pods))
+    steps = np.diff(times[order])[np.diff(pods[order]) == 0]
+    is_kept = np.abs(steps - step) <= REGULAR_WITHIN * step
+    return step if len(steps) >= STEPS_MIN and is_kept.mean() >= REGULAR_SHARE_MIN else 0.0
