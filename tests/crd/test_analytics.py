@@ -60,7 +60,7 @@ def test_a_setting_that_nobody_knows_is_named(config: dict[str, str], words: str
 def test_the_seeds_keys_and_defaults() -> None:
     """Saying what holds anyway changes nothing."""
     said = AnalyticsSpec.model_validate(SPEC | {"config": ALL_KEYS})
-    assert said.settings == RecommendationPolicy()
+    assert said.request.policy == RecommendationPolicy()
     plain = AnalyticsSpec.model_validate(SPEC)
     assert plain.completion_strategy.seconds is None
     daily = AnalyticsSpec.model_validate(

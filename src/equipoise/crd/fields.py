@@ -78,13 +78,11 @@ class Text:
     length_max: int
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Check the form after the type."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the schema in the API server's words."""
         return handler(schema) | {"pattern": self.pattern, "maxLength": self.length_max}
 
     def _check(self, value: str) -> str:
@@ -149,13 +147,11 @@ class UniqueBy:
     field: str
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Refuse the second item with the same key."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the rule in the API server's words."""
         return handler(schema) | {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [self.field]}
 
     def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -180,14 +176,9 @@ class OneOrMany:
     items are still described. A key that only the shorthand has is open altogether.
     """
 
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Judge the list; the shorthand has become one before."""
-        return handler(source)
-
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Leave out what holds for lists only."""
         lists_only = ("type", "minItems", "x-kubernetes-list-type", "x-kubernetes-list-map-keys")
         written = {key: part for key, part in handler(schema).items() if key not in lists_only}
         return written | OPEN
