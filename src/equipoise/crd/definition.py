@@ -44,7 +44,6 @@ class DefinedKind:
 
     @property
     def api_version(self) -> str:
-        """What a manifest writes as `apiVersion`."""
         return f"{self.group}/{self.version}"
 
     @property

@@ -105,7 +105,6 @@ class Span:
     seconds_max: float = SPAN_SECONDS_MAX
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Read any notation; write the one with units."""
         return core_schema.with_info_before_validator_function(
             self._read,
             handler(source),
@@ -115,7 +114,6 @@ class Span:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the schema: a whole number of seconds, or text."""
         return {
             "x-kubernetes-int-or-string": True,
             "pattern": SPAN_PATTERN,
@@ -265,7 +263,6 @@ class AmountOf:
     is_above_zero: bool = False
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Read any notation; write a quantity."""
         return core_schema.with_info_plain_validator_function(
             self._read, serialization=core_schema.plain_serializer_function_ser_schema(str, when_used="json")
         )
@@ -273,7 +270,6 @@ class AmountOf:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the schema: a whole number, or text."""
         least = {} if self.is_signed else {"minimum": 1 if self.is_above_zero else 0}
         return {
             "x-kubernetes-int-or-string": True,

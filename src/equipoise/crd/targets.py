@@ -106,7 +106,6 @@ class LabelSelector(SchemaPart):
 
     @property
     def selector(self) -> Selector:
-        """The same as plain data, ready to match."""
         exact = [Requirement(key, "In", (value,)) for key, value in sorted(self.match_labels.items())]
         terms = [Requirement(term.key, term.operator.value, term.values) for term in self.match_expressions]
         return Selector((*exact, *terms))

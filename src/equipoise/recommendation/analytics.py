@@ -14,7 +14,7 @@ from equipoise.core.decision import Decision
 from equipoise.core.documents import dump
 from equipoise.core.errors import DECODE_ERRORS
 from equipoise.core.quantity import parse_moment
-from equipoise.core.reason import Code
+from equipoise.core.reason import Code, Reason
 from equipoise.crd.status import ENTRIES_MAX
 from equipoise.engine.assignment import RejectedPolicy, parse_policy
 from equipoise.engine.isolation import Isolation
@@ -48,6 +48,11 @@ class ConditionValue(NamedTuple):
     is_true: bool
     reason: str
     message: str
+
+    @classmethod
+    def because(cls, reason: Reason) -> "ConditionValue":
+        """Return the value of a condition that does not hold for this reason."""
+        return cls(False, reason.code.value, reason.sentence)
 
 
 class Selected(NamedTuple):
@@ -197,12 +202,10 @@ def _adoptions(selection: AnalyticsSelection) -> list[tuple[WorkloadRef, str, Ad
 
 
 def analytics_uid(recommendation: PolicyObject) -> str:
-    """Return the UID of the Analytics that a Recommendation was made for."""
     return recommendation.labels.get(f"{LABELS}uid", "")
 
 
 def target_of(recommendation: PolicyObject) -> WorkloadRef:
-    """Return the workload that a Recommendation is about."""
     target = recommendation.spec.get("targetRef")
     target = target if isinstance(target, Mapping) else {}
     words = (target.get(key, "") for key in ("apiVersion", "kind", "namespace", "name"))
@@ -210,7 +213,6 @@ def target_of(recommendation: PolicyObject) -> WorkloadRef:
 
 
 def adoption_of(recommendation: PolicyObject) -> AdoptionType:
-    """Return the adoption type in the spec of a Recommendation."""
     try:
         return AdoptionType(str(recommendation.spec.get("adoptionType")))
     except ValueError:
@@ -240,7 +242,6 @@ def advice_text(subject: str, details: AdviceDetails, interval_seconds: float) -
 
 
 def target_ref(ref: WorkloadRef) -> dict[str, str]:
-    """Return a workload as an ObjectReference."""
     return {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "namespace": ref.namespace}
 
 
@@ -262,16 +263,14 @@ def new_recommendation(
         "name": source.name,
         "uid": source.uid,
     }
+    valid = {key: value for key, value in own.items() if len(value) <= LABEL_LENGTH_MAX}
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "Recommendation",
         "metadata": {
             "generateName": f"{source.name}-{type_.value.lower()}-",
             "namespace": source.namespace,
-            "labels": {
-                **labels,
-                **{key: value for key, value in own.items() if len(value) <= LABEL_LENGTH_MAX},
-            },
+            "labels": {**labels, **valid},
             "ownerReferences": [owner],
         },
         "spec": {
@@ -287,7 +286,7 @@ def ready_of(decision: Decision) -> ConditionValue:
     """Return the condition Ready: true where there is advice, else the decision's reason."""
     if decision.reason.code is Code.RECOMMEND:
         return RECOMMENDATION_READY
-    return ConditionValue(False, decision.reason.code.value, decision.reason.sentence)
+    return ConditionValue.because(decision.reason)
 
 
 def next_recommendation(

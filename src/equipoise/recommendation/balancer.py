@@ -35,7 +35,6 @@ class IdleLoop:
         self.interval_seconds = interval_seconds
 
     def cycle(self, at: float) -> CycleReport:
-        """Return an empty report."""
         del at
         return CycleReport((), ())
 

@@ -43,22 +43,12 @@ NEXT_TO_NOTHING = 1e-290
 """Lower bound for values to be rounded; below it floats have no six significant digits."""
 
 
-class AdviceArrays(NamedTuple):
-    """One entry per workload; replicas and targets are valid only where the code is Recommend."""
-
-    codes: list[Code]
-    fluctuation: Floats
-    target_percent: Whole
-    replicas_min: Whole
-    replicas_max: Whole
-
-
 def advise(
     policy: RecommendationPolicy,
     observation: Observation,
     statistics: Statistics,
     about: AdviceType = AdviceType.HPA,
-) -> AdviceArrays:
+) -> list[Advice]:
     """Return the advice for a batch, with the first check that each workload fails."""
     fluctuation = fluctuations(statistics)
     refusals = inspections(policy, observation, statistics, fluctuation)
@@ -78,13 +68,9 @@ def advise(
     assert first.shape == replicas_max.shape == (len(observation.subjects),), (
         "every workload has a reason and bounds"
     )
-    return AdviceArrays(
-        codes=[codes[place] for place in first.tolist()],
-        fluctuation=fluctuation,
-        target_percent=_whole(target),
-        replicas_min=replicas_min,
-        replicas_max=replicas_max,
-    )
+    columns = (fluctuation, _whole(target), replicas_min, replicas_max)
+    own = [codes[place] for place in first.tolist()]
+    return [Advice(*row) for row in zip(own, *(column.tolist() for column in columns), strict=True)]
 
 
 def inspections(
@@ -171,7 +157,6 @@ def examine_all(batch: Batch) -> list[list[Examined]]:
 def decide(
     request: AdviceRequest, observation: Observation, shared: Shared | None = None, *, has_hours: bool = False
 ) -> list[Examined]:
-    """Decide for every workload of an observation."""
     parts = summarised(request, observation, shared, has_hours=has_hours)
     return [
         each for part, numbers in parts for each in decide_from(request.policy, part, numbers, request.about)
@@ -201,22 +186,21 @@ def decide_from(
     about: AdviceType = AdviceType.HPA,
 ) -> list[Examined]:
     """Decide from the statistics alone, without the histories."""
-    arrays = advise(policy, observation, statistics, about)
-    columns = (arrays.fluctuation, arrays.target_percent, arrays.replicas_min, arrays.replicas_max)
-    advices = map(Advice, arrays.codes, *(column.tolist() for column in columns))
     containers = _containers(observation)
-    requests = container_requests(observation) if about is AdviceType.RESOURCE else None
     found = []
-    for row, advice in enumerate(advices):
+    for row, advice in enumerate(advise(policy, observation, statistics, about)):
         is_advice = advice.code is Code.RECOMMEND
-        facts = _facts(observation, statistics, row, containers[row], has_hours=is_advice)
-        own = requests[row] if is_advice and requests is not None else None
-        hpa = _hpa(policy, facts, advice) if is_advice and requests is None else None
-        certainty = confidence(facts, advice.code)
-        details = AdviceDetails(facts.kind, hpa, own, facts.prediction, certainty, facts.coverage)
-        reason = Reason.of(
-            advice.code, sentence(policy, facts, advice, own), DecisionNumbers.of(facts, advice)
+        facts = _facts(
+            observation, statistics, row, [used for used, _ in containers[row]], has_hours=is_advice
         )
+        requests, hpa = None, None
+        if is_advice and about is AdviceType.RESOURCE:
+            requests = [recommended for _, recommended in containers[row]]
+        elif is_advice:
+            hpa = _hpa(policy, facts, advice)
+        certainty, text = confidence(facts, advice.code), sentence(policy, facts, advice, requests)
+        details = AdviceDetails(facts.kind, hpa, requests, facts.prediction, certainty, facts.coverage)
+        reason = Reason.of(advice.code, text, DecisionNumbers.of(facts, advice))
         found.append(Examined(Decision(facts.subject, reason, extra=details.document), details, facts))
     return found
 
@@ -256,12 +240,24 @@ def _facts(
     )
 
 
-def _containers(observation: Observation) -> list[list[ContainerFacts]]:
-    found: list[list[ContainerFacts]] = [[] for _ in observation.subjects]
-    if (own := observation.containers) is not None:
-        columns = (column.tolist() for column in (own.owner, own.cpu_p99_cores, own.memory_peak_bytes))
-        for name, owner, cores, bytes_ in zip(own.names, *columns, strict=True):
-            found[owner].append(ContainerFacts(name, _finite(cores), _finite(bytes_)))
+def _containers(observation: Observation) -> list[list[tuple[ContainerFacts, RecommendedContainer]]]:
+    """Return the containers of each workload, and what each should request."""
+    found: list[list[tuple[ContainerFacts, RecommendedContainer]]] = [[] for _ in observation.subjects]
+    if (own := observation.containers) is None:
+        return found
+    millis = rounded_up(own.cpu_p99_cores * RESOURCE_MARGIN * MILLI)
+    bytes_ = rounded_up(own.memory_peak_bytes * RESOURCE_MARGIN)
+    columns = (own.owner, own.cpu_p99_cores, own.memory_peak_bytes, millis, bytes_)
+    rows = zip(own.names, *(column.tolist() for column in columns), strict=True)
+    for name, owner, cores_used, bytes_used, milli, size in rows:
+        requests = {}
+        if np.isfinite(milli):
+            cores, rest = divmod(int(milli), MILLI)
+            requests["cpu"] = str(cores) if cores and not rest else f"{int(milli)}m"
+        if np.isfinite(size):
+            requests["memory"] = str(int(size))
+        used = ContainerFacts(name, _finite(cores_used), _finite(bytes_used))
+        found[owner].append((used, RecommendedContainer(name, requests)))
     return found
 
 
@@ -286,27 +282,3 @@ def _is_cpu(metric: Mapping[str, Any]) -> bool:
     resource = metric.get("resource") or {}
     is_utilisation = (resource.get("target") or {}).get("type", "Utilization") == "Utilization"
     return metric.get("type") == "Resource" and resource.get("name") == "cpu" and is_utilisation
-
-
-def container_requests(observation: Observation) -> list[list[RecommendedContainer]]:
-    """Return the containers of each workload with their recommended requests."""
-    found: list[list[RecommendedContainer]] = [[] for _ in observation.subjects]
-    containers = observation.containers
-    if containers is None:
-        return found
-    millis = rounded_up(containers.cpu_p99_cores * RESOURCE_MARGIN * MILLI)
-    bytes_ = rounded_up(containers.memory_peak_bytes * RESOURCE_MARGIN)
-    for owner, name, milli, size in zip(
-        containers.owner.tolist(), containers.names, millis.tolist(), bytes_.tolist(), strict=True
-    ):
-        requests = {}
-        if np.isfinite(milli):
-            requests["cpu"] = _cpu_text(int(milli))
-        if np.isfinite(size):
-            requests["memory"] = str(int(size))
-        found[owner].append(RecommendedContainer(name, requests))
-    return found
-
-
-def _cpu_text(milli: int) -> str:
-    return str(milli // MILLI) if milli and milli % MILLI == 0 else f"{milli}m"

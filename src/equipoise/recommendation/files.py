@@ -105,13 +105,8 @@ def named_subject(workloads: Sequence[str], file: str) -> str:
     return "-".join(words)[:NAME_MAX].rstrip("-") or "workload"
 
 
-def of_workloads(samples: Samples, workloads: Sequence[str], source: str) -> Samples:
-    """Return the samples of the workloads named by NAMESPACE/NAME or NAME; all samples without names."""
-    return samples.only(chosen(samples, workloads, source)) if workloads else samples
-
-
 def chosen(samples: Samples, workloads: Sequence[str], source: str) -> Claims:
-    """Return which rows belong to the named workloads."""
+    """Return which rows belong to the workloads named by NAMESPACE/NAME or NAME; all rows without names."""
     if not workloads:
         return np.ones(len(samples.times), np.bool_)
     names, spaces = np.array(samples.names["workload"]), np.array(samples.names.get("namespace", [""]))
@@ -324,11 +319,10 @@ def observe_many(samples: Samples, defaults: FileDefaults, workloads: Sequence[s
 def series_of(samples: Samples, workload: str, source: str) -> WorkloadSeries:
     """Return the usage of the one selected workload, on a grid."""
     names = [workload] if workload else []
-    observation = observe(
-        of_workloads(samples, names, source) if samples.is_of_many else samples,
-        FileDefaults(source, takes_pods=False),
-        named_subject(names, source),
-    )
+    if samples.is_of_many and names:
+        samples = samples.only(chosen(samples, names, source))
+    defaults = FileDefaults(source, takes_pods=False)
+    observation = observe(samples, defaults, named_subject(names, source))
     subjects = observation.subjects
     if len(subjects) > 1:
         raise BadInput(

@@ -46,7 +46,6 @@ class HourlyUsages(NamedTuple):
     upper: Floats
 
     def of(self, row: int) -> HourlyUsage:
-        """Return the usage of one workload."""
         parts = [self.used[row], self.ahead[row], self.upper[row]]
         peak = max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)
         decimals = DIGITS - 1 - int(np.floor(np.log10(peak))) if peak > 0 else 0

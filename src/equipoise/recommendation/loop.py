@@ -8,7 +8,8 @@ of this process only: a new leader retries at once. Failures to read the history
 the history can be read again.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -20,22 +21,9 @@ from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
 from equipoise.crd.definition import Standing
 from equipoise.crd.targets import Mode
-from equipoise.engine.cycle import ignore
 from equipoise.engine.isolation import Isolation, failed_reason
 from equipoise.engine.status import condition_of, timestamp, write_status
-from equipoise.ports import (
-    Actuator,
-    Applier,
-    Cluster,
-    CycleReport,
-    FailedTurn,
-    Journal,
-    Leadership,
-    NoHistory,
-    Pauses,
-    PolicyObject,
-)
-from equipoise.ports.state import Analyses
+from equipoise.ports import Cluster, CycleReport, FailedTurn, NoHistory, PolicyObject
 from equipoise.recommendation.advisor import AdviceBatch, Advised, DataSources, LeadershipLost, advise_all
 from equipoise.recommendation.analytics import (
     OLDER,
@@ -51,7 +39,7 @@ from equipoise.recommendation.analytics import (
     select,
 )
 from equipoise.recommendation.explain import BALANCER
-from equipoise.recommendation.publish import Publisher
+from equipoise.recommendation.publish import AdvicePorts, Publisher
 
 NOT_INSTALLED = (
     "Analytics and Recommendations are not installed, so nobody can ask for advice here: "
@@ -80,25 +68,16 @@ class FailedTry(NamedTuple):
     """Why the history could not be read; empty where something else failed."""
 
 
-@dataclass(slots=True)
-class RecommendationLoop:
+@dataclass(slots=True, kw_only=True)
+class RecommendationLoop(AdvicePorts):
     """Runs the cycles, and holds the state of this process between them."""
 
-    objects: Analyses
     cluster: Cluster
     sources: Callable[[], DataSources]
     """Returns the sources of the usage history; raises NoHistory where there is none."""
-    applier: Applier
-    actuator: Actuator
-    pauses: Pauses
-    leadership: Leadership
-    journal: Journal
-    new_id: Callable[[float], str]
     interval_seconds: float = 30.0
-    mode: Mode = Mode.PREVIEW
     takes_over: bool = False
     """Whether Analytics are served although another controller owns their definition."""
-    heartbeat: Callable[[], object] = ignore
     name: str = BALANCER
     _last: dict[str, Sequence[Decision]] = field(default_factory=dict)
     """The last decisions, by the UID of the Analytics."""
@@ -109,7 +88,6 @@ class RecommendationLoop:
     _isolation: Isolation = field(default_factory=Isolation)
 
     def __post_init__(self) -> None:
-        """Begin the backoff with one interval."""
         self._failures = KeyedBackoff(self.interval_seconds, max(BACKOFF_SECONDS_MAX, self.interval_seconds))
 
     def cycle(self, at: float) -> CycleReport:
@@ -131,17 +109,17 @@ class RecommendationLoop:
     def _reject_unanswered(self, at: float) -> Iterable[str]:
         """Reject Analytics that have no answer; a status from another controller is left unchanged."""
         for analytics in self.objects.analytics():
-            is_answered = self._isolation.attempt(str(analytics.ref), partial(_is_answered, analytics))
-            if is_answered is False and at - analytics.created_at >= FOREIGN_AGE_SECONDS:
+            ready = self._isolation.attempt(
+                str(analytics.ref), partial(condition_of, analytics.status, READY)
+            )
+            if ready == {} and at - analytics.created_at >= FOREIGN_AGE_SECONDS:
                 yield from self._reject(analytics, FOREIGN, at)
 
     def _answer(self, at: float, epoch: int) -> CycleReport:
         objects = self.objects.analytics()
         self._failures.keep({_key(each) for each in objects})
         listed = self.cluster.workloads()
-        selections = list(
-            _selections(objects, listed, _by_analytics(self._recommendations(at)), self._isolation)
-        )
+        selections = list(_selections(objects, listed, self._recommendations(at), self._isolation))
         first = precedence(selections, self._isolation)
         status_errors: list[str] = []
         history_error = ""
@@ -149,7 +127,7 @@ class RecommendationLoop:
         for analytics, found, own in selections:
             if isinstance(found, ConditionValue):
                 status_errors += self._reject(analytics, found, at)
-            elif (failed := self._failures.failure(_key(analytics))) and self._is_early(failed, at):
+            elif (failed := self._backing_off(analytics, at)) is not None:
                 status_errors += failed.last.warnings
                 history_error = history_error or _history_error(failed)
                 waiting.append(analytics.ref.uid)
@@ -178,9 +156,11 @@ class RecommendationLoop:
         has_failed = self._failures.failure(_key(found.analytics)) is not None
         return has_failed or is_time is not False
 
-    def _is_early(self, failed: Failure[FailedTry], at: float) -> bool:
-        """Return whether the next attempt is later than within half of an interval."""
-        return at < failed.until - self.interval_seconds / 2
+    def _backing_off(self, analytics: PolicyObject, at: float) -> Failure[FailedTry] | None:
+        """Return the failure after which it is too early for the next attempt, within half of an interval."""
+        failed = self._failures.failure(_key(analytics))
+        is_early = failed is not None and at < failed.until - self.interval_seconds / 2
+        return failed if is_early else None
 
     def _is_retried(self, analytics: PolicyObject, first: Precedence) -> Callable[[PolicyObject, str], bool]:
         """Return whether the reason that prevented adoption no longer holds; does not read the history."""
@@ -252,45 +232,24 @@ class RecommendationLoop:
         decisions: list[Decision] = []
         outcomes: list[Outcome] = []
         for (selected, own), found in zip(due, advised, strict=True):
-            publisher = self._publisher(first, epoch, at)
-            warnings += self._publish(publisher, selected, own, found)
+            publisher = Publisher(self, selected, first, epoch, at, self._isolation)
+            warnings += self._publish(publisher, own, found)
             self._created |= {one.ref.uid: (at, one) for one in publisher.created}
             self._last[selected.analytics.ref.uid] = publisher.decisions
             decisions += publisher.decisions
             outcomes += publisher.outcomes
         return CycleReport(decisions, outcomes, warnings)
 
-    def _publisher(self, first: Precedence, epoch: int, at: float) -> Publisher:
-        return Publisher(
-            objects=self.objects,
-            applier=self.applier,
-            actuator=self.actuator,
-            pauses=self.pauses,
-            leadership=self.leadership,
-            journal=self.journal,
-            new_id=self.new_id,
-            mode=self.mode,
-            precedence=first,
-            heartbeat=self.heartbeat,
-            epoch=epoch,
-            at=at,
-            isolation=self._isolation,
-        )
-
     def _publish(
-        self,
-        publisher: Publisher,
-        selected: Selected,
-        own: Sequence[PolicyObject],
-        found: Sequence[Advised] | FailedTurn,
+        self, publisher: Publisher, own: Sequence[PolicyObject], found: Sequence[Advised] | FailedTurn
     ) -> list[str]:
         """Publish the advice of one Analytics, back off where that failed, and return the warnings."""
-        analytics, at = selected.analytics, publisher.at
+        analytics, at = publisher.selected.analytics, publisher.at
         written: list[str] | FailedTurn
         if isinstance(found, FailedTurn):
             written = found
         else:
-            publish = partial(publisher.publish, selected, own, found)
+            publish = partial(publisher.publish, own, found)
             written = self._isolation.attempt(str(analytics.ref), publish)
         errors: list[str] = []
         warnings: list[str] = []
@@ -356,32 +315,21 @@ def _history_error(failed: Failure[FailedTry]) -> str:
     return f"{error}; the next try is at {timestamp(failed.until)}" if error else ""
 
 
-def _is_answered(analytics: PolicyObject) -> bool:
-    return bool(condition_of(analytics.status, READY))
-
-
 def _selections(
     objects: Sequence[PolicyObject],
     listed: Sequence[Workload],
-    recommendations: Mapping[tuple[str, str], Sequence[PolicyObject]],
+    recommendations: Iterable[PolicyObject],
     isolation: Isolation,
-) -> Iterable[AnalyticsSelection]:
-    by_namespace: dict[str, list[Workload]] = {}
+) -> Iterator[AnalyticsSelection]:
+    by_namespace: dict[str, list[Workload]] = defaultdict(list)
     for workload in listed:
-        by_namespace.setdefault(workload.ref.namespace, []).append(workload)
+        by_namespace[workload.ref.namespace].append(workload)
+    by_analytics: dict[tuple[str, str], list[PolicyObject]] = defaultdict(list)
+    for one in recommendations:
+        by_analytics[one.ref.namespace, analytics_uid(one)].append(one)
     for analytics in sorted(objects, key=lambda one: (one.ref.namespace, one.ref.name)):
-        own = recommendations.get((analytics.ref.namespace, analytics.ref.uid), ())
-        candidates = by_namespace.get(analytics.ref.namespace, ())
+        candidates = by_namespace[analytics.ref.namespace]
         found = isolation.attempt(str(analytics.ref), partial(select, analytics, candidates))
         if isinstance(found, FailedTurn):
-            reason = failed_reason(found)
-            found = ConditionValue(False, reason.code.value, reason.sentence)
-        yield AnalyticsSelection(analytics, found, own)
-
-
-def _by_analytics(recommendations: Iterable[PolicyObject]) -> dict[tuple[str, str], list[PolicyObject]]:
-    """Return Recommendations by the namespace and UID of their Analytics."""
-    found: dict[tuple[str, str], list[PolicyObject]] = {}
-    for one in recommendations:
-        found.setdefault((one.ref.namespace, analytics_uid(one)), []).append(one)
-    return found
+            found = ConditionValue.because(failed_reason(found))
+        yield AnalyticsSelection(analytics, found, by_analytics[analytics.ref.namespace, analytics.ref.uid])

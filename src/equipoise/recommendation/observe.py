@@ -64,7 +64,6 @@ def without_kind(text: str, kind: str | None, namespaces: Collection[str] = ()) 
 
 
 def _elsewhere(namespace: str | None, text: str) -> str:
-    """Return a hint for a name that may begin with another namespace."""
     before = text.rpartition("/")[0]
     if namespace in {None, before} or not before or any(_is_kind(before, kind) for kind in SHORT_NAMES):
         return ""
@@ -168,7 +167,6 @@ class Observation:
         return max(self.week_samples, round(WEEK_SECONDS / INTERVAL_SECONDS_MAX))
 
     def __post_init__(self) -> None:
-        """Assert that every array has one row per workload."""
         for name in COLUMNS:
             column = getattr(self, name)
             is_absent = column is None and name in OPTIONAL_COLUMNS

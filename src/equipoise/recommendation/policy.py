@@ -1,8 +1,4 @@
-"""What a user may ask of the recommendation: the seed's custom resources, and its settings.
-
-`Analytics` asks for advice, and `Recommendation` has that for one workload. The settings are the seed's
-`ehpa.` keys, with its defaults.
-"""
+"""The seed's custom resources and settings: an Analytics asks for advice, a Recommendation has that."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple, TypeVar
@@ -175,14 +175,14 @@ class Usage:
     cores: Floats
     """One row per workload, on the grid of the history; NaN where unknown."""
     pod_p99_cores: Floats
-    container_p99_cores: Mapping[tuple[int, str], float]
-    """By the index of the workload in the batch, and the container's name."""
     pods_unknown: Whole
     """Running pods of which some container has no sample."""
     measurable: Whole
     """Pods that have been ready long enough to have samples."""
     unmeasured: Whole
     """Measurable pods whose usage is unknown."""
+    container_p99_cores: Mapping[tuple[int, str], float]
+    """By the index of the workload in the batch, and the container's name."""
 
     def rows(self, places: Sequence[int]) -> "Usage":
         """Return some of the workloads, in this order."""
@@ -193,14 +193,9 @@ class Usage:
             for (place, name), cores in self.container_p99_cores.items()
             if place in moved
         }
-        return Usage(
-            self.cores[places],
-            self.pod_p99_cores[places],
-            containers,
-            self.pods_unknown[places],
-            self.measurable[places],
-            self.unmeasured[places],
-        )
+        names = ("cores", "pod_p99_cores", "pods_unknown", "measurable", "unmeasured")
+        columns = {name: getattr(self, name)[places] for name in names}
+        return replace(self, container_p99_cores=containers, **columns)
 
 
 READY_SECONDS_MIN = 600.0
@@ -211,11 +206,6 @@ def _was_ready(pod: Pod, at: float) -> bool:
     """Return whether a pod was ready at a time; without a time of readiness, since its creation."""
     since = pod.created_at if pod.ready_since is None else pod.ready_since
     return pod.is_ready and since <= at
-
-
-def is_running(pod: Pod) -> bool:
-    """Return whether a pod is expected to have current samples."""
-    return pod.phase == "Running" and pod.deletion_at is None
 
 
 class HistoryReader:
@@ -256,9 +246,7 @@ class HistoryReader:
         """Return the usage of a batch; percentiles of containers only where requested."""
         columns = len(self._history.timestamps)
         cores, p99 = np.full((len(batch), columns), np.nan), np.full(len(batch), np.nan)
-        running = [
-            {pod.name: pod for pod in self._ownership.pods.get(ref, ()) if is_running(pod)} for ref in batch
-        ]
+        running = [self._running(ref) for ref in batch]
         present = [self._present(place, ref) for place, ref in enumerate(batch)]
         missing = [list(_missing(place, present[place], running[place])) for place in range(len(batch))]
         lacking = [{part.pod for part in parts} for parts in missing]
@@ -285,11 +273,16 @@ class HistoryReader:
         return Usage(
             cores,
             p99,
-            containers,
             pods_unknown=np.array([len(pods) for pods in lacking], np.intp),
             measurable=np.array([len(pods) for pods in ready], np.intp),
             unmeasured=np.array([len(a & b) for a, b in zip(ready, lacking, strict=True)], np.intp),
+            container_p99_cores=containers,
         )
+
+    def _running(self, ref: WorkloadRef) -> dict[str, Pod]:
+        """Return the pods that are expected to have current samples, by name."""
+        pods = self._ownership.pods.get(ref, ())
+        return {pod.name: pod for pod in pods if pod.phase == "Running" and pod.deletion_at is None}
 
     def _present(self, place: int, ref: WorkloadRef) -> list[ContainerRow]:
         history = self._history
@@ -315,32 +308,21 @@ class HistoryReader:
         end = table.shape[1]
         first = np.where(is_observed.any(axis=1), is_observed.argmax(axis=1), end)
         last = end - 1 - is_observed[:, ::-1].argmax(axis=1)
+        times, window_seconds = self._history.timestamps, self._history.window_seconds
         for number, part in enumerate(parts):
-            pod = running[part.workload].get(part.pod)
-            if pod is not None:
-                expected = self._expected(pod)
+            if (pod := running[part.workload].get(part.pod)) is not None:
+                # The first column in which a pod must have a rate, which takes two samples.
+                expected = int(np.searchsorted(times, pod.created_at + 2 * window_seconds))
                 first[number] = min(first[number], expected)
                 last[number] = end - 1
-                is_observed[number, expected:] = (
-                    True  # the API server shows that the pod was alive since then
-                )
-        return alive_mask(first, last, is_observed, _sets(parts, batch), self._interval_seconds())
-
-    def _interval_seconds(self) -> float:
-        times = self._history.timestamps
-        return float(times[1] - times[0]) if len(times) > 1 else self._history.window_seconds
-
-    def _expected(self, pod: Pod) -> int:
-        """Return the first column in which a pod must have a rate, which takes two samples."""
-        return int(
-            np.searchsorted(self._history.timestamps, pod.created_at + 2 * self._history.window_seconds)
-        )
+                is_observed[number, expected:] = True  # by the API server, the pod was alive since then
+        interval_seconds = float(times[1] - times[0]) if len(times) > 1 else window_seconds
+        return alive_mask(first, last, is_observed, _sets(parts, batch), interval_seconds)
 
 
 def _missing(
     place: int, present: Sequence[ContainerRow], running: Mapping[str, Pod]
 ) -> Iterator[ContainerRow]:
-    """Yield the containers of running pods that have no row."""
     measured = {(part.pod, part.container) for part in present}
     for pod in running.values():
         for container in pod.containers:

@@ -1,7 +1,7 @@
 """Samples as columns: a time, a value, and the labels of what was measured."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,8 @@ from equipoise.stats.grid import usual_interval
 from equipoise.stats.ranks import Floats, Whole
 
 Numbers = npt.NDArray[np.float64]
+WordNumbers = dict[str, int]
+"""Distinct words, numbered in order of their first use."""
 Part = Mapping[str, npt.NDArray[np.float64] | Whole]
 
 LABELS = ("namespace", "workload", "pod")
@@ -48,23 +50,9 @@ def expected(column: str, word: str) -> str:
     return f"expected {EXPECTED[column]}, got {word[:60]!r}"
 
 
-@dataclass(slots=True)
-class WordNumbers:
-    """Distinct words, numbered in order of their first use."""
-
-    words: list[str] = field(default_factory=list)
-    numbers: dict[str, int] = field(default_factory=dict)
-
-    def number(self, word: str) -> int:
-        if word not in self.numbers:
-            self.numbers[word] = len(self.words)
-            self.words.append(word)
-        return self.numbers[word]
-
-
 def named(names: WordNumbers, codes: Whole, words: Sequence[str]) -> Whole:
     """Return a block's codes as the numbers of the whole file."""
-    return np.array([names.number(word) for word in words], np.intp)[codes]
+    return np.array([names.setdefault(word, len(names)) for word in words], np.intp)[codes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +81,7 @@ class Samples:
             times=whole["timestamp"].astype(np.float64, copy=False),
             values=whole["value"].astype(np.float64, copy=False),
             labels={label: whole[label].astype(np.intp) for label in LABELS if label in whole},
-            names={label: numbering.words for label, numbering in names.items()},
+            names={label: list(numbers) for label, numbers in names.items()},
             requests=whole["request"].astype(np.float64) if "request" in whole else None,
         )
 
@@ -109,7 +97,6 @@ class Samples:
 
     @property
     def is_of_many(self) -> bool:
-        """Whether rows name their workload."""
         return "workload" in self.labels
 
 
