@@ -59,7 +59,7 @@ class DefinedKind:
 
 Schema = dict[str, Any]
 
-EMPTY = (None, "", [], {})
+EMPTY: tuple[object, ...] = (None, "", [], {})
 _ORDER = (
     *("description", "type", "format", "default", "enum", "pattern", "minLength", "maxLength"),
     *("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "minItems", "maxItems", "maxProperties"),

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from threading import Lock
 from typing import NamedTuple
 
@@ -296,10 +297,10 @@ class _AdviceRun:
     def _examined(self, reader: HistoryReader, missing: str, pairs: Sequence[Pair]) -> list[Examined]:
         """Decide for these pairs of workload and batch, in arrays; `missing` is why the answer is partial."""
         refs = list(dict.fromkeys(ref for ref, _ in pairs))
-        rows_of: dict[int, list[int]] = {}
         place = {ref: row for row, ref in enumerate(refs)}
+        rows_of: dict[int, list[int]] = defaultdict(list)
         for ref, number in pairs:
-            rows_of.setdefault(number, []).append(place[ref])
+            rows_of[number].append(place[ref])
         by_container = any(batch.request.about is AdviceType.RESOURCE for batch in self.batches)
         used = reader.usage(refs, by_container=by_container)
         parts = {tuple(range(len(refs))): used}
@@ -310,24 +311,19 @@ class _AdviceRun:
             part, request = parts[tuple(rows)], self.batches[number].request
             workloads = [self.chosen[refs[row]] for row in rows]
             requests.append((request, self._observation(request, workloads, part, missing)))
-        found: dict[Pair, Examined] = {}
-        examined = self.sources.decide(requests)
-        for (number, rows), decided in zip(sorted(rows_of.items()), examined, strict=True):
-            found |= {(refs[row], number): one for row, one in zip(rows, decided, strict=True)}
+        keys = [(refs[row], number) for number, rows in sorted(rows_of.items()) for row in rows]
+        found = dict(zip(keys, chain.from_iterable(self.sources.decide(requests)), strict=True))
         return [found[pair] for pair in pairs]
+
+    def _current_pods(self, ref: WorkloadRef) -> list[Pod]:
+        pods = self.ownership.pods.get(ref, ())
+        return [pod for pod in pods if pod.phase in {"Pending", "Running"} and pod.deletion_at is None]
 
     def _observation(
         self, request: AdviceRequest, workloads: Sequence[Workload], used: Usage, missing: str
     ) -> Observation:
         refs = [workload.ref for workload in workloads]
-        pods = [
-            [
-                pod
-                for pod in self.ownership.pods.get(ref, ())
-                if pod.phase in {"Pending", "Running"} and pod.deletion_at is None
-            ]
-            for ref in refs
-        ]
+        pods = [self._current_pods(ref) for ref in refs]
         newest = [max(some, key=lambda pod: (pod.created_at, pod.name), default=None) for some in pods]
         ready_at = self.at - request.policy.pod_ready_seconds_min
         containers, whys = None, [missing] * len(refs)

@@ -109,13 +109,17 @@ REGULAR_SHARE_MIN, REGULAR_WITHIN = 0.8, 0.1
 
 
 def rows_by_step(own: Floats, owner: Whole) -> Iterator[tuple[float, Whole]]:
-    """Yield each step with its rows, in the order of the file; sorts all rows once."""
+    """Yield each step with its rows, in the order of the file."""
     steps, number = np.unique(own, return_inverse=True)
-    of_row = number[owner]
-    order = np.argsort(of_row, kind="stable")
-    ends = np.searchsorted(of_row[order], np.arange(len(steps)), side="right").tolist()
-    for step, start, last in zip(steps.tolist(), [0, *ends], ends, strict=False):
-        yield step, order[start:last]
+    for step, rows in _rows_by_key(number[owner]):
+        yield float(steps[step]), rows
+
+
+def _rows_by_key(keys: Whole) -> Iterator[tuple[int, Whole]]:
+    """Yield each key with its rows, in the order of the file; sorts all rows once."""
+    order = np.argsort(keys, kind="stable")
+    starts = np.flatnonzero(np.diff(keys[order])) + 1
+    yield from ((int(keys[part[0]]), part) for part in np.split(order, starts) if len(part))
 
 
 def steps_of(samples: Samples) -> tuple[Floats, Whole]:
@@ -160,14 +164,11 @@ def _suspects(samples: Samples, pods: Whole, owner: Whole, usual: float) -> Iter
     is_odd = (counts > STEPS_MIN) & (
         (apart >= usual * OTHER_STEP_FACTOR) | (apart <= usual / OTHER_STEP_FACTOR)
     )
-    suspects = np.unique(owner[is_odd[pods]])
     is_suspect = np.zeros(int(owner.max()) + 1, np.bool_)
-    is_suspect[suspects] = True
+    is_suspect[owner[is_odd[pods]]] = True
     rows = np.flatnonzero(is_suspect[owner])
-    rows = rows[np.argsort(owner[rows], kind="stable")]
-    ends = np.searchsorted(owner[rows], suspects, side="right").tolist()
-    for number, start, end in zip(suspects.tolist(), [0, *ends], ends, strict=False):
-        yield number, rows[start:end]
+    for number, part in _rows_by_key(owner[rows]):
+        yield number, rows[part]
 
 
 def _regular_step(times: Floats, pods: Whole) -> float:
