@@ -38,7 +38,6 @@ class DefinedKind:
     body: Mapping[str, type[BaseModel]]
     required: tuple[str, ...] = ()
     short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ("equipoise",)
     is_namespaced: bool = True
     columns: tuple[Column, ...] = ()
 
@@ -171,7 +170,7 @@ def definition(kind: DefinedKind) -> dict[str, Any]:
         "plural": kind.plural,
         "singular": kind.name.lower(),
         "shortNames": list(kind.short_names),
-        "categories": list(kind.categories),
+        "categories": [OWNER],
     }
     version = {
         "name": kind.version,

@@ -165,7 +165,9 @@ class Window(SchemaPart):
 
 def held_by_window(windows: Sequence[Window], at: float) -> Reason | None:
     """Return the reason to hold outside all windows; a policy without windows may always act."""
-    if not windows or any(_is_open(window, at) for window in windows):
+    # A window is open where an opening lies within its last `duration`: spans are real time, schedules local.
+    now = datetime.fromtimestamp(at, UTC)
+    if not windows or any(_next_opening(one, at - one.duration_seconds) <= now for one in windows):
         return None
     opens = min(_next_opening(window, at) for window in windows)
     return Reason(
@@ -173,12 +175,6 @@ def held_by_window(windows: Sequence[Window], at: float) -> Reason | None:
         f"No maintenance window is open; the next one opens at {opens.isoformat(timespec='minutes')}.",
         {"opens_at": opens.timestamp()},
     )
-
-
-def _is_open(window: Window, at: float) -> bool:
-    """Whether an opening lies within the last `duration`: spans are real time, schedules are local time."""
-    now = datetime.fromtimestamp(at, UTC)
-    return _next_opening(window, at - window.duration_seconds) <= now
 
 
 def _next_opening(window: Window, after: float) -> datetime:

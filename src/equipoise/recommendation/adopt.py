@@ -153,9 +153,15 @@ class HpaAdopter:
         if not decision.actions:
             return decision
         namespace = decision.subject.rpartition("/")[0]
-        reason = _left_alone(workload, namespace, self.namespaces_protected)
+        if workload is None:
+            return decision.hold(Reason(Code.OPTED_OUT, "The workload has gone since it was looked at."))
+        if namespace in self.namespaces_protected:
+            sentence = f"Namespace {namespace} is left alone unless -n names it."
+            return decision.hold(Reason(Code.OPTED_OUT, sentence))
+        if annotation := adoption_opted_out_by(workload.annotations):
+            return decision.hold(Reason(Code.OPTED_OUT, f"The workload is opted out by {annotation}."))
         # Evaluated before every action: a pause may begin while the previous ones are applied.
-        reason = reason or held_by_pause(self, namespace)
+        reason = held_by_pause(self, namespace)
         return decision if reason is None else decision.hold(reason)
 
     def pause_of(self, namespace: str) -> str | None:
@@ -194,19 +200,6 @@ def _explained(decision: Decision, outcome: Outcome) -> Decision:
         what = "Whether the HPA was applied is unknown"
     sentence = f"{what}: {outcome.detail.rstrip('.')}."
     return decision.hold(Reason(Code.NOT_APPLIED, sentence))
-
-
-def _left_alone(
-    workload: Workload | None, namespace: str, namespaces_protected: Collection[str]
-) -> Reason | None:
-    if workload is None:
-        return Reason(Code.OPTED_OUT, "The workload has gone since it was looked at.")
-    if namespace in namespaces_protected:
-        return Reason(Code.OPTED_OUT, f"Namespace {namespace} is left alone unless -n names it.")
-    annotation = adoption_opted_out_by(workload.annotations)
-    if annotation:
-        return Reason(Code.OPTED_OUT, f"The workload is opted out by {annotation}.")
-    return None
 
 
 MILLI_NANOS = 10**6

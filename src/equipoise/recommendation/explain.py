@@ -115,11 +115,6 @@ class AdviceDetails(msgspec.Struct, frozen=True):
     coverage: float = 0.0
 
     @property
-    def is_advice(self) -> bool:
-        """Whether there is advice that can be adopted."""
-        return self.hpa is not None or self.containers is not None
-
-    @property
     def document(self) -> dict[str, Any]:
         """The fields that are specific to this balancer in the decision's document."""
         recommended: dict[str, Any] | None = None

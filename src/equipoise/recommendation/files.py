@@ -149,7 +149,7 @@ def _one(samples: Samples, defaults: FileDefaults, subject: str, pods: Samples |
         pod_p99_cores=p99,
         samples=week,
         sample_times=times[is_counted],
-        containers=Containers(np.zeros(1, np.intp), [CONTAINER], p99, np.array([np.nan])),
+        containers=_whole_pods(p99),
     )
 
 
@@ -228,10 +228,13 @@ def _many(samples: Samples, defaults: FileDefaults) -> Observation:
         interval_seconds=interval,
         at=at,
         pod_p99_cores=p99,
-        containers=Containers(
-            np.arange(len(subjects)), [CONTAINER] * len(subjects), p99, np.full(len(subjects), np.nan)
-        ),
+        containers=_whole_pods(p99),
     )
+
+
+def _whole_pods(p99: Floats) -> Containers:
+    count = len(p99)
+    return Containers(np.arange(count), [CONTAINER] * count, p99, np.full(count, np.nan))
 
 
 def _owners(samples: Samples) -> tuple[list[str], Whole, Whole, list[str]]:

@@ -23,7 +23,8 @@ from equipoise.crd.definition import Standing
 from equipoise.crd.targets import Mode
 from equipoise.engine.isolation import Isolation, failed_reason
 from equipoise.engine.status import condition_of, timestamp, write_status
-from equipoise.ports import Cluster, CycleReport, FailedTurn, NoHistory, PolicyObject
+from equipoise.ports.cluster import Cluster, NoHistory
+from equipoise.ports.state import CycleReport, FailedTurn, PolicyObject
 from equipoise.recommendation.advisor import AdviceBatch, Advised, DataSources, LeadershipLost, advise_all
 from equipoise.recommendation.analytics import (
     OLDER,

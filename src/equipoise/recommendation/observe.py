@@ -313,14 +313,7 @@ def _with_future(week: Floats, future: Forecast) -> Floats:
 
 
 def _predictions(future: Forecast) -> list[PredictionFacts]:
-    rows = zip(
-        future.is_predictable.tolist(),
-        future.period_days.tolist(),
-        future.model.tolist(),
-        future.error.tolist(),
-        future.baseline_error.tolist(),
-        strict=True,
-    )
+    columns = (future.is_predictable, future.period_days, future.model, future.error, future.baseline_error)
     return [
         PredictionFacts(
             is_predictable,
@@ -329,5 +322,7 @@ def _predictions(future: Forecast) -> list[PredictionFacts]:
             short(error),
             short(baseline),
         )
-        for is_predictable, days, model, error, baseline in rows
+        for is_predictable, days, model, error, baseline in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
     ]

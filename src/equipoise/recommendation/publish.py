@@ -15,10 +15,9 @@ from equipoise.engine.guards import held_by_pause
 from equipoise.engine.isolation import Isolation, failed_decision
 from equipoise.engine.recording import failed_record
 from equipoise.engine.status import condition_of
-from equipoise.ports import (
-    Actuator,
-    Applier,
-    ApplyResult,
+from equipoise.ports.actions import Actuator, Applier, ApplyResult
+from equipoise.ports.state import (
+    Analyses,
     FailedTurn,
     Journal,
     Leadership,
@@ -26,7 +25,6 @@ from equipoise.ports import (
     PolicyObject,
     StoreConflict,
 )
-from equipoise.ports.state import Analyses
 from equipoise.recommendation.adopt import DONE, UNKNOWN, Adopted, HpaAdopter, by_subject, proposed
 from equipoise.recommendation.advisor import STEP_SECONDS, Advised, LeadershipLost
 from equipoise.recommendation.analytics import (
