@@ -110,15 +110,11 @@ def warn_of_requests(decisions: "Iterable[Decision]", request: FileRequest) -> N
 
 def decided(question: "AdviceRequest", observation: "Observation") -> "list[Decision]":
     """Return the decisions for the workloads of one step; many of them show a progress bar."""
-    from equipoise.recommendation.decide import BATCH, decide_from, summarised
+    from equipoise.recommendation.decide import BATCH, decide_parts
 
-    parts = summarised(question, observation)
-    batches = -(-len(observation.subjects) // BATCH)
-    return [
-        each.decision
-        for part, numbers in (counting(parts, "deciding", batches) if batches > 1 else parts)
-        for each in decide_from(question.policy, part, numbers, question.about)
-    ]
+    parts, batches = decide_parts(question, observation), -(-len(observation.subjects) // BATCH)
+    counted = counting(parts, "deciding", batches) if batches > 1 else parts
+    return [each.decision for part in counted for each in part]
 
 
 def _cores(request: str | None) -> float | None:

@@ -1,10 +1,8 @@
 """The recommendation's descriptor: its loop, its metrics and how its records are decided again."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
-import numpy as np
 
 from equipoise.core.decision import Decision, Record
 from equipoise.engine.balancer import Balancer, GaugeSpec, Labels
@@ -15,10 +13,8 @@ from equipoise.recommendation.adopt import proposed
 from equipoise.recommendation.advisor import DataSources
 from equipoise.recommendation.decide import Batch, Examined, decide, decide_from, examine_all
 from equipoise.recommendation.explain import BALANCER as NAME
-from equipoise.recommendation.explain import SUBJECT_SEPARATOR, USAGE_FIGURES, Facts, named_for
-from equipoise.recommendation.forecast import WEEK_SECONDS
+from equipoise.recommendation.explain import SUBJECT_SEPARATOR, Facts, named_for
 from equipoise.recommendation.loop import RecommendationLoop
-from equipoise.recommendation.observe import Containers, Inherited, Observation, Statistics
 from equipoise.recommendation.policy import ANALYTICS, RECOMMENDATION, AdviceType, RecommendationPolicy
 
 HEAVY_WORKLOADS = 16
@@ -86,49 +82,10 @@ def redecide(recorded: Record) -> Decision:
     policy = RecommendationPolicy.model_validate(recorded.policy.get("settings", {}))
     about = AdviceType(recorded.policy.get("type", ""))
     facts = msgspec.convert(recorded.observation, Facts)
-    ((decision, details, _),) = decide_from(policy, _observation(facts), _statistics(facts), about)
+    ((decision, details, _),) = decide_from(policy, [facts], about)
     if recorded.policy.get("isApplied"):
         decision = proposed(decision, details)
     return named_for(replay_holds(recorded, decision), recorded.policy.get("for", ""))
-
-
-def _observation(facts: Facts) -> Observation:
-    containers = Containers(
-        owner=np.zeros(len(facts.containers), np.intp),
-        names=[each.name for each in facts.containers],
-        cpu_p99_cores=_column(*(each.cpu_p99_cores for each in facts.containers)),
-        memory_peak_bytes=_column(*(each.memory_peak_bytes for each in facts.containers)),
-    )
-    return Observation(
-        subjects=[facts.subject],
-        kinds=[facts.kind],
-        replicas=np.array([facts.replicas]),
-        pods=np.array([facts.pods]),
-        available=np.array([facts.available]),
-        measurable=np.array([facts.measurable]),
-        unmeasured=np.array([facts.unmeasured]),
-        unknown=None if facts.pods_unknown is None else np.array([facts.pods_unknown]),
-        request_cores=_column(facts.request_cores),
-        history=np.zeros((1, 0)),
-        interval_seconds=WEEK_SECONDS / facts.expected_samples,
-        at=0.0,
-        inherited=[Inherited(tuple(facts.metrics), facts.behavior)],
-        containers=containers,
-        partial=[facts.partial],
-    )
-
-
-def _statistics(facts: Facts) -> Statistics:
-    return Statistics(
-        **{name: _column(getattr(facts, name)) for name in USAGE_FIGURES},
-        known_samples=np.array([facts.known_samples]),
-        expected_samples=facts.expected_samples,
-        predictions=[facts.prediction],
-    )
-
-
-def _column(*values: float | None) -> Any:
-    return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
 def _series(decision: Decision, value: float | None) -> Iterable[tuple[Labels, float]]:

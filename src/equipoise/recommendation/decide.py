@@ -11,9 +11,11 @@ Every comparison that refuses is strict, up to the noise of floats; before a cei
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from equipoise.core.decision import Decision
 from equipoise.core.reason import Code, Reason
@@ -44,70 +46,68 @@ NEXT_TO_NOTHING = 1e-290
 
 
 def advise(
-    policy: RecommendationPolicy,
-    observation: Observation,
-    statistics: Statistics,
-    about: AdviceType = AdviceType.HPA,
+    policy: RecommendationPolicy, facts: Sequence[Facts], about: AdviceType = AdviceType.HPA
 ) -> list[Advice]:
     """Return the advice for a batch, with the first check that each workload fails."""
-    fluctuation = fluctuations(statistics)
-    refusals = inspections(policy, observation, statistics, fluctuation)
+    used = {name: _column(facts, name) for name in (*USAGE_FIGURES, "request_cores")}
+    fluctuation = _fluctuations(used["lowest_median_cores"], used["highest_median_cores"])
+    refusals = inspections(policy, facts, used, fluctuation)
     if about is AdviceType.RESOURCE:
         del refusals[Code.NO_REQUEST]  # advice about requests needs none
     codes, order = list(refusals), np.array(list(refusals.values()))
     first = np.where(order.any(axis=0), order.argmax(axis=0), len(codes))
     codes.append(Code.RECOMMEND)
-    request = np.where(observation.request_cores > 0, observation.request_cores, np.nan)
-    target = rounded_up(statistics.pod_p99_cores / request * 100)
+    request = np.where(used["request_cores"] > 0, used["request_cores"], np.nan)
+    target = rounded_up(used["pod_p99_cores"] / request * 100)
     target = np.clip(target, policy.target_percent_min, policy.target_percent_max)
-    least = rounded_up(statistics.lowest_median_cores / (request * policy.target_percent_max / 100))
+    least = rounded_up(used["lowest_median_cores"] / (request * policy.target_percent_max / 100))
     least = np.maximum(least, max(policy.replicas_min_default, 1))
-    most = rounded_up(statistics.p95_cores / (request * target / 100) * policy.replicas_max_factor)
+    most = rounded_up(used["p95_cores"] / (request * target / 100) * policy.replicas_max_factor)
     replicas_min, replicas_max = _whole(least), _whole(np.maximum(most, least))
     assert (np.isnan(most) | (replicas_min <= replicas_max)).all(), "the bounds of advice are in order"
-    assert first.shape == replicas_max.shape == (len(observation.subjects),), (
-        "every workload has a reason and bounds"
-    )
+    assert first.shape == replicas_max.shape == (len(facts),), "every workload has a reason and bounds"
     columns = (fluctuation, _whole(target), replicas_min, replicas_max)
     own = [codes[place] for place in first.tolist()]
     return [Advice(*row) for row in zip(own, *(column.tolist() for column in columns), strict=True)]
 
 
+def _column(facts: Sequence[Facts] | Sequence[ContainerFacts], name: str) -> Floats:
+    """Return one number of each workload or container; NaN where it is unknown."""
+    values = (getattr(each, name) for each in facts)
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
 def inspections(
-    policy: RecommendationPolicy, observation: Observation, statistics: Statistics, fluctuation: Floats
+    policy: RecommendationPolicy, facts: Sequence[Facts], used: Mapping[str, Floats], fluctuation: Floats
 ) -> dict[Code, Claims]:
     """Return which checks each workload fails, in order of precedence."""
-    needed = np.array([policy.replicas_needed(kind)[0] for kind in observation.kinds], np.intp)
+    needed = np.array([policy.replicas_needed(each.kind)[0] for each in facts], np.intp)
+    pods, known_samples = _column(facts, "pods"), _column(facts, "known_samples")
+    available_share = _column(facts, "available") / np.maximum(pods, 1)
     with np.errstate(invalid="ignore"):
         return {
-            Code.TOO_FEW_REPLICAS: observation.replicas < needed,
-            Code.NO_PODS: observation.pods == 0,
-            Code.TOO_FEW_AVAILABLE_PODS: _below(
-                observation.available / np.maximum(observation.pods, 1), policy.pod_available_share_min
-            ),
-            Code.METRICS_INCOMPLETE: _is_incomplete(observation, statistics),
-            Code.NO_SAMPLES: (statistics.known_samples == 0) | np.isnan(statistics.pod_p99_cores),
-            Code.LOW_USAGE: _below(statistics.peak_cores, policy.peak_cores_min),
+            Code.TOO_FEW_REPLICAS: _column(facts, "replicas") < needed,
+            Code.NO_PODS: pods == 0,
+            Code.TOO_FEW_AVAILABLE_PODS: _below(available_share, policy.pod_available_share_min),
+            Code.METRICS_INCOMPLETE: np.array([_is_incomplete(each) for each in facts], np.bool_),
+            Code.NO_SAMPLES: (known_samples == 0) | np.isnan(used["pod_p99_cores"]),
+            Code.LOW_USAGE: _below(used["peak_cores"], policy.peak_cores_min),
             Code.LOW_FLUCTUATION: _below(fluctuation, policy.fluctuation_min),
-            Code.NO_REQUEST: ~(observation.request_cores > 0),
+            Code.NO_REQUEST: ~(used["request_cores"] > 0),
         }
 
 
-def _is_incomplete(observation: Observation, statistics: Statistics) -> Claims:
-    """Return which workloads lack a part of their samples; one without any fails `NoSamples` instead."""
-    is_partial = np.array([bool(why) for why in observation.partial or [""] * len(observation.subjects)])
-    if observation.measurable is None or observation.unmeasured is None:
-        return is_partial
-    has_some = (statistics.known_samples > 0) | (observation.unmeasured < observation.measurable)
-    is_lacking = observation.unmeasured * 100 > round(UNMEASURED_SHARE_MAX * 100) * observation.measurable
-    return np.asarray(is_partial | (has_some & is_lacking))
+def _is_incomplete(facts: Facts) -> bool:
+    """Return whether a workload lacks a part of its samples; one without any fails `NoSamples` instead."""
+    has_some = facts.known_samples > 0 or facts.unmeasured < facts.measurable
+    is_lacking = facts.unmeasured * 100 > round(UNMEASURED_SHARE_MAX * 100) * facts.measurable
+    return bool(facts.partial) or (has_some and is_lacking)
 
 
-def fluctuations(statistics: Statistics) -> Floats:
+def _fluctuations(lowest: Floats, highest: Floats) -> Floats:
     """Return highest / lowest hourly median; infinite where the lowest is 0."""
-    lowest = np.where(statistics.lowest_median_cores > CORES_SLACK, statistics.lowest_median_cores, np.nan)
-    is_still = statistics.lowest_median_cores <= CORES_SLACK
-    return np.where(is_still, np.inf, statistics.highest_median_cores / lowest)
+    is_still = lowest <= CORES_SLACK
+    return np.where(is_still, np.inf, highest / np.where(lowest > CORES_SLACK, lowest, np.nan))
 
 
 def rounded_up(values: Floats) -> Floats:
@@ -157,16 +157,14 @@ def examine_all(batch: Batch) -> list[list[Examined]]:
 def decide(
     request: AdviceRequest, observation: Observation, shared: Shared | None = None, *, has_hours: bool = False
 ) -> list[Examined]:
-    parts = summarised(request, observation, shared, has_hours=has_hours)
-    return [
-        each for part, numbers in parts for each in decide_from(request.policy, part, numbers, request.about)
-    ]
+    """Decide for every workload of an observation; usage by the hour, for display, is optional."""
+    return list(chain.from_iterable(decide_parts(request, observation, shared, has_hours=has_hours)))
 
 
-def summarised(
+def decide_parts(
     request: AdviceRequest, observation: Observation, shared: Shared | None = None, *, has_hours: bool = False
-) -> Iterator[tuple[Observation, Statistics]]:
-    """Yield parts of an observation with their statistics, so that memory holds one forecast at a time.
+) -> Iterator[list[Examined]]:
+    """Decide for an observation part by part, so that memory holds one forecast at a time.
 
     Statistics that are in `shared` are not computed again.
     """
@@ -176,48 +174,52 @@ def summarised(
         part = observation.rows(slice(start, start + BATCH))
         if (start, *key) not in taken:
             taken[start, *key] = summarise(policy, part, algorithm, has_hours=has_hours)
-        yield part, taken[start, *key]
+        statistics = taken[start, *key]
+        found = decide_from(policy, facts_of(part, statistics), request.about)
+        if (hours := statistics.hourly_usage) is not None:
+            for row, one in enumerate(found):
+                if one.decision.reason.code is Code.RECOMMEND:
+                    facts = structs.replace(one.facts, hourly_usage=hours.of(row))
+                    found[row] = one._replace(facts=facts)
+        yield found
 
 
 def decide_from(
-    policy: RecommendationPolicy,
-    observation: Observation,
-    statistics: Statistics,
-    about: AdviceType = AdviceType.HPA,
+    policy: RecommendationPolicy, facts: Sequence[Facts], about: AdviceType = AdviceType.HPA
 ) -> list[Examined]:
-    """Decide from the statistics alone, without the histories."""
-    containers = _containers(observation)
+    """Decide from the facts alone, without the histories."""
+    is_about_hpa = about is AdviceType.HPA
+    requests = [None] * len(facts) if is_about_hpa else container_requests(facts)
     found = []
-    for row, advice in enumerate(advise(policy, observation, statistics, about)):
+    for known, advice, recommended in zip(facts, advise(policy, facts, about), requests, strict=True):
         is_advice = advice.code is Code.RECOMMEND
-        facts = _facts(
-            observation, statistics, row, [used for used, _ in containers[row]], has_hours=is_advice
-        )
-        requests, hpa = None, None
-        if is_advice and about is AdviceType.RESOURCE:
-            requests = [recommended for _, recommended in containers[row]]
-        elif is_advice:
-            hpa = _hpa(policy, facts, advice)
-        certainty, text = confidence(facts, advice.code), sentence(policy, facts, advice, requests)
-        details = AdviceDetails(facts.kind, hpa, requests, facts.prediction, certainty, facts.coverage)
-        reason = Reason.of(advice.code, text, DecisionNumbers.of(facts, advice))
-        found.append(Examined(Decision(facts.subject, reason, extra=details.document), details, facts))
+        hpa = _hpa(policy, known, advice) if is_advice and is_about_hpa else None
+        containers = recommended if is_advice else None
+        certainty, text = confidence(known, advice.code), sentence(policy, known, advice, containers)
+        details = AdviceDetails(known.kind, hpa, containers, known.prediction, certainty, known.coverage)
+        reason = Reason.of(advice.code, text, DecisionNumbers.of(known, advice))
+        found.append(Examined(Decision(known.subject, reason, extra=details.document), details, known))
     return found
 
 
+def facts_of(observation: Observation, statistics: Statistics) -> list[Facts]:
+    """Return the facts of each workload, which records contain instead of the histories."""
+    containers: list[list[ContainerFacts]] = [[] for _ in observation.subjects]
+    if (own := observation.containers) is not None:
+        columns = (column.tolist() for column in (own.owner, own.cpu_p99_cores, own.memory_peak_bytes))
+        for name, owner, cores, bytes_ in zip(own.names, *columns, strict=True):
+            containers[owner].append(ContainerFacts(name, _finite(cores), _finite(bytes_)))
+    return [_facts(observation, statistics, row, some) for row, some in enumerate(containers)]
+
+
 def _facts(
-    observation: Observation,
-    statistics: Statistics,
-    row: int,
-    containers: list[ContainerFacts],
-    *,
-    has_hours: bool,
+    observation: Observation, statistics: Statistics, row: int, containers: list[ContainerFacts]
 ) -> Facts:
     def whole(column: Whole | None) -> int:
         return 0 if column is None else int(column[row])
 
+    figures: dict[str, Any] = {name: _finite(getattr(statistics, name)[row]) for name in USAGE_FIGURES}
     inherited = (observation.inherited[row] if observation.inherited else None) or Inherited()
-    hours = statistics.hourly_usage
     return Facts(
         subject=observation.subjects[row],
         kind=observation.kinds[row],
@@ -226,39 +228,17 @@ def _facts(
         available=whole(observation.available),
         pods_unknown=None if observation.unknown is None else whole(observation.unknown),
         request_cores=_finite(observation.request_cores[row]),
-        **{name: _finite(getattr(statistics, name)[row]) for name in USAGE_FIGURES},
+        **figures,
         known_samples=whole(statistics.known_samples),
         expected_samples=statistics.expected_samples,
         prediction=statistics.predictions[row],
         metrics=[dict(metric) for metric in inherited.metrics],
         behavior=None if inherited.behavior is None else dict(inherited.behavior),
         containers=containers,
-        hourly_usage=hours.of(row) if has_hours and hours is not None else None,
         measurable=whole(observation.measurable),
         unmeasured=whole(observation.unmeasured),
         partial=observation.partial[row] if observation.partial else "",
     )
-
-
-def _containers(observation: Observation) -> list[list[tuple[ContainerFacts, RecommendedContainer]]]:
-    """Return the containers of each workload, and what each should request."""
-    found: list[list[tuple[ContainerFacts, RecommendedContainer]]] = [[] for _ in observation.subjects]
-    if (own := observation.containers) is None:
-        return found
-    millis = rounded_up(own.cpu_p99_cores * RESOURCE_MARGIN * MILLI)
-    bytes_ = rounded_up(own.memory_peak_bytes * RESOURCE_MARGIN)
-    columns = (own.owner, own.cpu_p99_cores, own.memory_peak_bytes, millis, bytes_)
-    rows = zip(own.names, *(column.tolist() for column in columns), strict=True)
-    for name, owner, cores_used, bytes_used, milli, size in rows:
-        requests = {}
-        if np.isfinite(milli):
-            cores, rest = divmod(int(milli), MILLI)
-            requests["cpu"] = str(cores) if cores and not rest else f"{int(milli)}m"
-        if np.isfinite(size):
-            requests["memory"] = str(int(size))
-        used = ContainerFacts(name, _finite(cores_used), _finite(bytes_used))
-        found[owner].append((used, RecommendedContainer(name, requests)))
-    return found
 
 
 def _finite(value: float) -> float | None:
@@ -282,3 +262,21 @@ def _is_cpu(metric: Mapping[str, Any]) -> bool:
     resource = metric.get("resource") or {}
     is_utilisation = (resource.get("target") or {}).get("type", "Utilization") == "Utilization"
     return metric.get("type") == "Resource" and resource.get("name") == "cpu" and is_utilisation
+
+
+def container_requests(facts: Sequence[Facts]) -> list[list[RecommendedContainer]]:
+    """Return the containers of each workload with their recommended requests."""
+    containers = [container for each in facts for container in each.containers]
+    millis = rounded_up(_column(containers, "cpu_p99_cores") * RESOURCE_MARGIN * MILLI)
+    bytes_ = rounded_up(_column(containers, "memory_peak_bytes") * RESOURCE_MARGIN)
+    recommended = []
+    for container, milli, size in zip(containers, millis.tolist(), bytes_.tolist(), strict=True):
+        requests = {}
+        if np.isfinite(milli):
+            cores, rest = divmod(int(milli), MILLI)
+            requests["cpu"] = str(cores) if cores and not rest else f"{int(milli)}m"
+        if np.isfinite(size):
+            requests["memory"] = str(int(size))
+        recommended.append(RecommendedContainer(container.name, requests))
+    in_order = iter(recommended)
+    return [list(islice(in_order, len(each.containers))) for each in facts]
