@@ -296,22 +296,18 @@ class _AdviceRun:
 
     def _examined(self, reader: HistoryReader, missing: str, pairs: Sequence[Pair]) -> list[Examined]:
         """Decide for these pairs of workload and batch, in arrays; `missing` is why the answer is partial."""
-        refs = list(dict.fromkeys(ref for ref, _ in pairs))
-        place = {ref: row for row, ref in enumerate(refs)}
-        rows_of: dict[int, list[int]] = defaultdict(list)
+        workloads_of: dict[int, list[Workload]] = defaultdict(list)
         for ref, number in pairs:
-            rows_of[number].append(place[ref])
+            workloads_of[number].append(self.chosen[ref])
         by_container = any(batch.request.about is AdviceType.RESOURCE for batch in self.batches)
-        used = reader.usage(refs, by_container=by_container)
-        parts = {tuple(range(len(refs))): used}
-        requests = []
-        for number, rows in sorted(rows_of.items()):
-            if tuple(rows) not in parts:  # the same arrays are summarised once
-                parts[tuple(rows)] = used.rows(rows)
-            part, request = parts[tuple(rows)], self.batches[number].request
-            workloads = [self.chosen[refs[row]] for row in rows]
-            requests.append((request, self._observation(request, workloads, part, missing)))
-        keys = [(refs[row], number) for number, rows in sorted(rows_of.items()) for row in rows]
+        used: dict[tuple[WorkloadRef, ...], Usage] = {}
+        requests, keys = [], []
+        for number, workloads in sorted(workloads_of.items()):
+            refs, request = tuple(workload.ref for workload in workloads), self.batches[number].request
+            if refs not in used:  # the same arrays are summarised once
+                used[refs] = reader.usage(refs, by_container=by_container)
+            requests.append((request, self._observation(request, workloads, used[refs], missing)))
+            keys += [(ref, number) for ref in refs]
         found = dict(zip(keys, chain.from_iterable(self.sources.decide(requests)), strict=True))
         return [found[pair] for pair in pairs]
 

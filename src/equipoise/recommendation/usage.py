@@ -13,7 +13,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple, TypeVar
@@ -183,19 +183,6 @@ class Usage:
     """Measurable pods whose usage is unknown."""
     container_p99_cores: Mapping[tuple[int, str], float]
     """By the index of the workload in the batch, and the container's name."""
-
-    def rows(self, places: Sequence[int]) -> "Usage":
-        """Return some of the workloads, in this order."""
-        assert len(set(places)) == len(places), "no workload is taken twice"
-        moved = {old: new for new, old in enumerate(places)}
-        containers = {
-            (moved[place], name): cores
-            for (place, name), cores in self.container_p99_cores.items()
-            if place in moved
-        }
-        names = ("cores", "pod_p99_cores", "pods_unknown", "measurable", "unmeasured")
-        columns = {name: getattr(self, name)[places] for name in names}
-        return replace(self, container_p99_cores=containers, **columns)
 
 
 READY_SECONDS_MIN = 600.0
