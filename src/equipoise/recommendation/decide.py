@@ -24,11 +24,11 @@ from equipoise.recommendation.explain import (
     Advice,
     AdviceDetails,
     ContainerFacts,
-    DecisionNumbers,
     Facts,
     RecommendedContainer,
     RecommendedHpa,
     confidence,
+    numbers_of,
     sentence,
 )
 from equipoise.recommendation.observe import Inherited, Observation, Shared, Statistics, share_key, summarise
@@ -197,7 +197,7 @@ def decide_from(
         containers = recommended if is_advice else None
         certainty, text = confidence(known, advice.code), sentence(policy, known, advice, containers)
         details = AdviceDetails(known.kind, hpa, containers, known.prediction, certainty, known.coverage)
-        reason = Reason.of(advice.code, text, DecisionNumbers.of(known, advice))
+        reason = Reason(advice.code, text, numbers_of(known, advice))
         found.append(Examined(Decision(known.subject, reason, extra=details.document), details, known))
     return found
 

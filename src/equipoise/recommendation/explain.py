@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET, UnsetType, structs
+from msgspec import structs
 
 from equipoise.core.decision import Decision, Outcome, Record
 from equipoise.core.reason import Code
@@ -141,45 +141,25 @@ class AdviceDetails(msgspec.Struct, frozen=True):
         )
 
 
-class DecisionNumbers(msgspec.Struct, frozen=True):
-    """The numbers of a decision; None where something is unknown or infinite."""
+def numbers_of(facts: Facts, advice: Advice) -> dict[str, Any]:
+    """Return the numbers of a decision, in order; None where something is unknown or infinite.
 
-    pod_p99_cores: float | None
-    lowest_median_cores: float | None
-    highest_median_cores: float | None
-    p95_cores: float | None
-    p95_past_cores: float | None
-    peak_cores: float | None
-    fluctuation: float | None
-    coverage: float
-    confidence: str
-    replicas: int
-    pods: int
-    pods_available: int
-    request_cores: float | None
-    samples: int
-    pods_measurable: int | UnsetType = UNSET
-    pods_unmeasured: int | UnsetType = UNSET
-    pods_unknown: int | UnsetType = UNSET
-
-    @classmethod
-    def of(cls, facts: Facts, advice: Advice) -> "DecisionNumbers":
-        """Return the numbers of one workload; those of unmeasured pods only where they are the reason."""
-        is_incomplete = advice.code is Code.METRICS_INCOMPLETE
-        return cls(
-            **{name: shown(getattr(facts, name)) for name in USAGE_FIGURES},
-            fluctuation=shown(advice.fluctuation),
-            coverage=facts.coverage,
-            confidence=confidence(facts, advice.code),
-            replicas=facts.replicas,
-            pods=facts.pods,
-            pods_available=facts.available,
-            request_cores=shown(facts.request_cores),
-            samples=facts.known_samples,
-            pods_measurable=facts.measurable if is_incomplete else UNSET,
-            pods_unmeasured=facts.unmeasured if is_incomplete else UNSET,
-            pods_unknown=UNSET if facts.pods_unknown is None else facts.pods_unknown,
-        )
+    Those of unmeasured pods are there only where they are the reason.
+    """
+    numbers = {
+        **{name: shown(getattr(facts, name)) for name in USAGE_FIGURES},
+        "fluctuation": shown(advice.fluctuation),
+        "coverage": facts.coverage,
+        "confidence": confidence(facts, advice.code),
+        "replicas": facts.replicas,
+        "pods": facts.pods,
+        "pods_available": facts.available,
+        "request_cores": shown(facts.request_cores),
+        "samples": facts.known_samples,
+    }
+    if advice.code is Code.METRICS_INCOMPLETE:
+        numbers |= {"pods_measurable": facts.measurable, "pods_unmeasured": facts.unmeasured}
+    return numbers if facts.pods_unknown is None else numbers | {"pods_unknown": facts.pods_unknown}
 
 
 def confidence(facts: Facts, code: Code) -> str:
