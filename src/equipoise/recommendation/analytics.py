@@ -142,6 +142,10 @@ def _moment(text: object) -> float | None:
         return None  # unreadable: the Analytics is due, and the time is written again
 
 
+APPLIED = "applied"
+"""Key of the precedence for the HPA, beside the types of annotations."""
+
+
 class AnalyticsSelection(NamedTuple):
     """An Analytics, its workloads or why it has none, and its Recommendations."""
 
@@ -153,17 +157,19 @@ class AnalyticsSelection(NamedTuple):
 class Precedence(NamedTuple):
     """The Analytics that takes precedence for each workload: by type of annotation, and for the HPA."""
 
-    annotating: Mapping[tuple[WorkloadRef, str], PolicyObject]
-    applying: Mapping[WorkloadRef, PolicyObject]
+    first: Mapping[tuple[WorkloadRef, str], PolicyObject]
 
     def annotates_before(self, recommendation: PolicyObject) -> PolicyObject | None:
         """Return the older Analytics whose advice the workload is annotated with."""
-        key = (target_of(recommendation), str(recommendation.spec.get("type")))
-        return _unless_same(self.annotating.get(key), recommendation)
+        return self._before(recommendation, str(recommendation.spec.get("type")))
 
     def applies_before(self, recommendation: PolicyObject) -> PolicyObject | None:
         """Return the older Analytics whose advice is applied as the workload's HPA."""
-        return _unless_same(self.applying.get(target_of(recommendation)), recommendation)
+        return self._before(recommendation, APPLIED)
+
+    def _before(self, recommendation: PolicyObject, what: str) -> PolicyObject | None:
+        first = self.first.get((target_of(recommendation), what))
+        return None if first is None or first.ref.uid == analytics_uid(recommendation) else first
 
     def is_first(self, recommendation: PolicyObject) -> bool:
         """Return whether no older Analytics takes precedence where this advice is to be adopted."""
@@ -173,19 +179,17 @@ class Precedence(NamedTuple):
         return self.annotates_before(recommendation) is None
 
 
-def precedence(selections: Iterable[AnalyticsSelection], isolation: Isolation | None = None) -> Precedence:
+def precedence(selections: Iterable[AnalyticsSelection], isolation: Isolation) -> Precedence:
     """Return which Analytics takes precedence: by age, then by name."""
-    isolation = isolation or Isolation()
-    annotating: dict[tuple[WorkloadRef, str], PolicyObject] = {}
-    applying: dict[WorkloadRef, PolicyObject] = {}
+    first: dict[tuple[WorkloadRef, str], PolicyObject] = {}
     for one in sorted(selections, key=lambda each: (each.analytics.created_at, each.analytics.ref.name)):
         adoptions = isolation.attempt(str(one.analytics.ref), partial(_adoptions, one))
         for ref, type_, adoption in () if isinstance(adoptions, FailedTurn) else adoptions:
             if adoption is not AdoptionType.STATUS:
-                annotating.setdefault((ref, type_), one.analytics)
+                first.setdefault((ref, type_), one.analytics)
             if adoption is AdoptionType.AUTO and type_ == AdviceType.HPA.value:
-                applying.setdefault(ref, one.analytics)
-    return Precedence(annotating, applying)
+                first.setdefault((ref, APPLIED), one.analytics)
+    return Precedence(first)
 
 
 def _adoptions(selection: AnalyticsSelection) -> list[tuple[WorkloadRef, str, AdoptionType]]:
@@ -217,10 +221,6 @@ def adoption_of(recommendation: PolicyObject) -> AdoptionType:
         return AdoptionType(str(recommendation.spec.get("adoptionType")))
     except ValueError:
         return AdoptionType.STATUS_AND_ANNOTATION
-
-
-def _unless_same(first: PolicyObject | None, recommendation: PolicyObject) -> PolicyObject | None:
-    return None if first is None or first.ref.uid == analytics_uid(recommendation) else first
 
 
 LABEL_LENGTH_MAX = 63
