@@ -37,7 +37,7 @@ INCOMPLETE = "MetricsIncomplete"
 TRANSIENT_CODES = frozenset({"NoPods", "TooFewAvailablePods", "NoSamples", INCOMPLETE})
 """Reasons without advice that hold while a workload starts, and end without intervention."""
 SETTLING_SECONDS = 900.0
-"""For how long after an Analytics was created `PASSING` reasons are retried, even with `Once`."""
+"""For how long after an Analytics was created `TRANSIENT_CODES` are retried, even with `Once`."""
 SETTLING_RETRY_SECONDS = 10.0
 """Interval of these retries."""
 
