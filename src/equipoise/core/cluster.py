@@ -4,7 +4,8 @@ Every field is read by some balancer. Times are Unix seconds, CPU is cores, memo
 pods have in common (containers, labels, owners) are shared by reference.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -99,6 +100,10 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
     kind: str
     name: str
     uid: str
+
+
+FINISHED = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that have ended: only their objects are left."""
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
@@ -253,6 +258,14 @@ class Hpa(msgspec.Struct, frozen=True, gc=False):
     labels: tuple[tuple[str, str], ...] = ()
     tolerance_up: float = TOLERANCE
     tolerance_down: float = TOLERANCE
+
+
+def hpas_by_workload(hpas: Iterable[Hpa]) -> Mapping[WorkloadRef, Sequence[Hpa]]:
+    """Return the HPAs by the target of their `scaleTargetRef`."""
+    found: dict[WorkloadRef, list[Hpa]] = defaultdict(list)
+    for hpa in hpas:
+        found[hpa.target.canonical].append(hpa)
+    return found
 
 
 class HpaSpec(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from equipoise.core.cluster import Pod
+from equipoise.core.cluster import FINISHED, Pod
 from equipoise.core.decision import Decided, Decision, MovePod, Outcome, RecoverPod, UnregisterPod
 from equipoise.core.errors import WorldFailed
 from equipoise.core.pools import PoolAnswer, PoolCode, PoolsSnapshot
@@ -55,7 +55,6 @@ CHUNK = 500
 """Actions per request; leadership is checked before each."""
 CONFIRMED_MAX = 50
 """How many pods one cycle queries by name."""
-ENDED = {"Succeeded", "Failed"}
 REFUSED = {PoolCode.FENCED, PoolCode.EPOCH_UNREADABLE}
 """Refusals of this replica's epoch, which no other plan can avoid."""
 
@@ -328,7 +327,7 @@ class PoolsLoop:
 
 def listed_pod(pod: Pod) -> ListedPod:
     """Return a pod as registration reads it."""
-    if pod.phase in ENDED:
+    if pod.phase in FINISHED:
         state = ListedState.ENDED
     elif pod.deletion_at is not None:
         state = ListedState.LEAVING

@@ -1,6 +1,6 @@
 """The observation of the pools: the tiers of the chain, their pods, and why a pod must stay. Pure.
 
-The counts by tier for metrics and status (pods by state, and their calls) are from the same snapshot.
+The counts by tier for metrics, and the document of `pools status`, are from the same snapshot.
 """
 
 import math
@@ -12,7 +12,8 @@ import msgspec
 
 from equipoise.core.errors import WorldFailed
 from equipoise.core.pools import PodKeys, PoolsSnapshot, TierKeys, by_ordinal
-from equipoise.pools.policy import TierPolicy
+from equipoise.pools.invariants import violations
+from equipoise.pools.policy import TierPolicy, unfilled
 
 
 class TierUnreadable(WorldFailed):
@@ -59,10 +60,9 @@ def observe(policy: TierPolicy, snapshot: PoolsSnapshot, failing: Collection[str
 
     Failing pods, which caused an error, count in their tier and are busy: they stay.
     """
-    pools = {pool.tier: pool for pool in snapshot.pools}
     tiers = []
     for name in policy.chain:
-        pool = pools.get(name) or TierKeys(name, "none", "none")
+        pool = _keys_of(name, snapshot)
         _expect_types(snapshot.prefix, pool, is_shared=policy.tiers[name].is_shared)
         pods = (
             PodInTier(pod, Activity.BUSY)
@@ -73,6 +73,10 @@ def observe(policy: TierPolicy, snapshot: PoolsSnapshot, failing: Collection[str
         tiers.append(TierPods(name, tuple(pods)))
     assert [tier.name for tier in tiers] == list(policy.chain), "the tiers of the chain, in its order"
     return Observation(snapshot.prefix, tuple(tiers))
+
+
+def _keys_of(tier: str, snapshot: PoolsSnapshot) -> TierKeys:
+    return next((pool for pool in snapshot.pools if pool.tier == tier), TierKeys(tier, "none", "none"))
 
 
 def _expect_types(prefix: str, pool: TierKeys, *, is_shared: bool) -> None:
@@ -128,3 +132,46 @@ def count_tiers(policy: TierPolicy, snapshot: PoolsSnapshot) -> dict[str, dict[s
             row[state] += 1
             row["calls"] += calls
     return counts
+
+
+def status_document(policy: TierPolicy, snapshot: PoolsSnapshot) -> dict[str, Any]:
+    """Return the document of `pools status`: each tier of the config with its pods."""
+    chain = policy.chain
+    names = [*chain, *sorted(set(policy.tiers) - set(chain))]
+    tiers = [_tier_document(name, policy, snapshot) for name in names]
+    pods = sum(tier["assigned"] for tier in tiers if tier["inChain"])
+    broken = len(violations(policy, snapshot))
+    warnings = [
+        unfilled(policy, pods),
+        f"{broken} broken; `equipoise pools fsck` lists them" if broken else "",
+    ]
+    return {
+        "prefix": snapshot.prefix,
+        "configVersion": snapshot.version,
+        "epoch": snapshot.epoch,
+        "tiers": tiers,
+        "warnings": [warning for warning in warnings if warning],
+    }
+
+
+def _tier_document(name: str, policy: TierPolicy, snapshot: PoolsSnapshot) -> dict[str, Any]:
+    tier, pool = policy.tiers[name], _keys_of(name, snapshot)
+    pods: list[dict[str, Any]] = []
+    for pod in sorted(pool.assigned, key=by_ordinal):
+        state, calls = state_of(pod, pool, snapshot.pods.get(pod) or PodKeys())
+        pending = {"pendingTier": snapshot.pending[pod]} if snapshot.pending.get(pod) else {}
+        pods.append({"pod": pod, "state": state, "calls": calls} | pending)
+    states = [pod["state"] for pod in pods]
+    return {
+        "tier": name,
+        "type": tier.type.value,
+        "inChain": name in policy.chain,
+        "target": tier.target,
+        "assigned": len(pods),
+        "available": len(pool.available),
+        "busy": states.count("busy"),
+        "draining": states.count("draining"),
+        "calls": sum(pod["calls"] for pod in pods),
+        "diff": len(pods) - tier.target,
+        "pods": pods,
+    }

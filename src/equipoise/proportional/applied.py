@@ -12,16 +12,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from equipoise.core.backoff import delay_seconds
-from equipoise.core.cluster import Pod, Workload
+from equipoise.core.cluster import FINISHED, Pod, Workload
 from equipoise.core.decision import Outcome
-from equipoise.core.errors import DECODE_ERRORS
+from equipoise.core.errors import DECODE_ERRORS, delay_seconds
 from equipoise.core.reason import Code, Reason
 from equipoise.ports import PolicyObject
 from equipoise.ports.actions import Sizes
 from equipoise.proportional.decide import Assessment
 from equipoise.proportional.functions import (
-    FINISHED,
     CompiledPolicy,
     Slot,
     differs,

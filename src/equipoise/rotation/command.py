@@ -12,7 +12,7 @@ from functools import partial
 
 import msgspec
 
-from equipoise.core.cluster import ObjectRef, Workload, WorkloadRef
+from equipoise.core.cluster import ObjectRef, Workload, WorkloadRef, hpas_by_workload
 from equipoise.core.decision import Action, Decision, Outcome
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.reason import Code, Reason
@@ -23,7 +23,6 @@ from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.ports import Cluster, FailedTurn
 from equipoise.rotation.execute import Guards, Planned, Ports, held_by_server
 from equipoise.rotation.loop import DEFAULTS, CyclePlanner, Options, Rotator, record_of
-from equipoise.rotation.observe import hpas_by_workload
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.progress import describe
 from equipoise.rotation.status import MAYBE_EVICTED, CycleItem, Target

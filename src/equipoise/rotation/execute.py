@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from equipoise.core.backoff import KeyedBackoff
-from equipoise.core.cluster import ObjectRef, Pod, PodRef, Workload, WorkloadRef
+from equipoise.core.cluster import FINISHED, ObjectRef, Pod, PodRef, Workload, WorkloadRef
 from equipoise.core.decision import Action, Decision, EvictPod, Outcome
-from equipoise.core.errors import WorldFailed
+from equipoise.core.errors import KeyedBackoff, WorldFailed
 from equipoise.core.ledger import Ledger
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import held_by_window
@@ -42,7 +41,7 @@ from equipoise.ports import (
     Store,
     Stored,
 )
-from equipoise.rotation.observe import FINISHED, ClusterSnapshot, away_now, is_away
+from equipoise.rotation.observe import ClusterSnapshot, away_now, is_away
 from equipoise.rotation.policy import KafkaLag
 from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import BALANCER, RotationDetails, begin_wave, load_memory

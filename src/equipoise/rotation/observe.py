@@ -4,14 +4,13 @@ Reading every workload on its own would take thousands of lists and queries. A c
 metrics query per window and shard; `observe` joins what is about one workload.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
-from equipoise.core.cluster import Hpa, Pdb, Pod, Selector, Workload, WorkloadRef
+from equipoise.core.cluster import FINISHED, Hpa, Pdb, Pod, Workload, WorkloadRef, hpas_by_workload
 from equipoise.core.errors import WorldFailed
+from equipoise.engine.assignment import pods_by_workload
 from equipoise.engine.disruption import SYSTEM_NAMESPACES, opted_out_by, protection_of
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import Cluster, CpuUsage, FailedTurn, Metrics
@@ -22,9 +21,6 @@ from equipoise.rotation.status import Target
 
 SAMPLE_AGE_MAX_SECONDS = 120.0
 """Age of two scrapes a minute apart; older samples are not used."""
-
-FINISHED = frozenset({"Succeeded", "Failed"})
-"""Phases of pods that have ended: only their objects are left."""
 
 
 class Sample(NamedTuple):
@@ -167,68 +163,6 @@ def away_now(pods: Iterable[Pod], replicas: int) -> int:
     staying = [pod for pod in present if pod.deletion_at is None and not pod.is_disruption_target]
     lacking = max(0, replicas - len(staying)) + sum(not pod.is_ready for pod in staying)
     return max(len(present) - len(staying), lacking)
-
-
-def hpas_by_workload(hpas: Iterable[Hpa]) -> Mapping[WorkloadRef, Sequence[Hpa]]:
-    """Return the HPAs by the target of their `scaleTargetRef`."""
-    found: dict[WorkloadRef, list[Hpa]] = defaultdict(list)
-    for hpa in hpas:
-        found[hpa.target.canonical].append(hpa)
-    return found
-
-
-Labels = tuple[tuple[str, str], ...]
-
-
-def pods_by_workload(
-    workloads: Iterable[Workload], pods: Iterable[Pod], isolation: Isolation | None = None
-) -> Mapping[WorkloadRef, Sequence[Pod]]:
-    """Return the pods of each workload: those that its selector matches in its namespace, as for its HPA.
-
-    A workload whose selector fails is left out: its pods are unknown.
-    """
-    isolation = isolation or Isolation()
-    alike: dict[tuple[str, Labels], list[Pod]] = defaultdict(list)
-    for pod in pods:
-        alike[pod.namespace, pod.labels].append(pod)
-    # An index by the rarest label makes the cost independent of other workloads' pods.
-    by_label: dict[tuple[str, str, str], list[Labels]] = defaultdict(list)
-    for namespace, labels in alike:
-        for key, value in labels:
-            by_label[namespace, key, value].append(labels)
-    found: dict[WorkloadRef, Sequence[Pod]] = {}
-
-    def matched(workload: Workload) -> list[Pod]:
-        namespace = workload.ref.namespace
-        return [
-            pod
-            for labels in _label_sets(workload.selector, namespace, alike, by_label)
-            if workload.selector.matches(dict(labels))
-            for pod in alike[namespace, labels]
-        ]
-
-    for workload in workloads:
-        own = isolation.attempt(workload.ref.subject, partial(matched, workload))
-        if not isinstance(own, FailedTurn):
-            found[workload.ref] = own
-    return found
-
-
-def _label_sets(
-    selector: Selector,
-    namespace: str,
-    alike: Mapping[tuple[str, Labels], object],
-    by_label: Mapping[tuple[str, str, str], Sequence[Labels]],
-) -> Sequence[Labels]:
-    """Return the fewest label sets that the selector may match; an empty selector matches nothing."""
-    if not selector.requirements:
-        return []
-    exact = [
-        by_label.get((namespace, term.key, term.values[0]), ())
-        for term in selector.requirements
-        if term.operator == "In" and len(term.values) == 1
-    ]
-    return min(exact, key=len) if exact else [labels for place, labels in alike if place == namespace]
 
 
 def fresh_usage(usage: CpuUsage, at: float) -> Usage:

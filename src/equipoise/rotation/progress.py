@@ -14,9 +14,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from equipoise.core.backoff import delay_seconds
 from equipoise.core.decision import Decision
-from equipoise.core.errors import DECODE_ERRORS, WorldFailed
+from equipoise.core.errors import DECODE_ERRORS, WorldFailed, delay_seconds
 from equipoise.core.ledger import EntryState, Ledger
 from equipoise.core.reason import Code, Reason
 from equipoise.rotation.policy import RotationPolicy

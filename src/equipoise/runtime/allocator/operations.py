@@ -162,7 +162,7 @@ class TierStatus(msgspec.Struct, rename="camel"):
 
 
 class PoolsStatus(msgspec.Struct, rename="camel"):
-    """Every tier; `pools.documents.status_document` makes it."""
+    """Every tier; `pools.observe.status_document` makes it."""
 
     prefix: str
     config_version: str
