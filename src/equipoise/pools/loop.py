@@ -29,6 +29,7 @@ from equipoise.pools.policy import BALANCER, TierPolicy
 from equipoise.pools.rebalance import (
     DONE,
     LOST,
+    REFUSED,
     ROUNDS,
     SENTENCES,
     epoch_error,
@@ -55,8 +56,6 @@ CHUNK = 500
 """Actions per request; leadership is checked before each."""
 CONFIRMED_MAX = 50
 """How many pods one cycle queries by name."""
-REFUSED = {PoolCode.FENCED, PoolCode.EPOCH_UNREADABLE}
-"""Refusals of this replica's epoch, which no other plan can avoid."""
 
 
 @dataclass(slots=True)
@@ -99,8 +98,7 @@ class PoolsLoop:
     def is_woken(self) -> bool:
         """Whether the next cycle should run at once: pods changed, or this replica has begun to lead."""
         epoch = self.leadership.epoch()
-        is_new_leader = epoch is not None and epoch != self._epoch
-        return self.has_changed() or is_new_leader
+        return self.has_changed() or (epoch is not None and epoch != self._epoch)
 
     def cycle(self, at: float) -> CycleReport:
         """Run one cycle: reconcile pods, recover lost ones, move idle ones. Only the leader acts."""
@@ -316,9 +314,7 @@ class PoolsLoop:
         outcomes: list[Outcome] = []
         for part in _chunks(actions, CHUNK):
             if not self._still_leads():
-                return outcomes + [
-                    Outcome(action, PoolCode.FENCED.value, "our turn was over") for action in part
-                ]
+                return outcomes + [Outcome(each, PoolCode.FENCED.value, "our turn was over") for each in part]
             outcomes += self._send(part, send, outcomes)
             if _is_lost(outcomes):
                 break
@@ -346,11 +342,11 @@ def _is_lost(outcomes: Sequence[Outcome]) -> bool:
 
 def _only(snapshot: PoolsSnapshot, pods: Collection[str]) -> PoolsSnapshot:
     """Return the snapshot reduced to these assigned pods."""
-    pools = (
-        msgspec.structs.replace(pool, assigned=tuple(pod for pod in pool.assigned if pod in pods))
-        for pool in snapshot.pools
-    )
-    return msgspec.structs.replace(snapshot, pools=tuple(pools))
+    replace = msgspec.structs.replace
+    pools = [
+        replace(pool, assigned=tuple(pod for pod in pool.assigned if pod in pods)) for pool in snapshot.pools
+    ]
+    return replace(snapshot, pools=tuple(pools))
 
 
 def _warnings(snapshot: PoolsSnapshot, epoch: int | None) -> list[str]:

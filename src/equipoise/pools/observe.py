@@ -63,13 +63,11 @@ def observe(policy: TierPolicy, snapshot: PoolsSnapshot, failing: Collection[str
     tiers = []
     for name in policy.chain:
         pool = _keys_of(name, snapshot)
-        _expect_types(snapshot.prefix, pool, is_shared=policy.tiers[name].is_shared)
-        pods = (
-            PodInTier(pod, Activity.BUSY)
-            if pod in failing
-            else _pod(pod, pool, snapshot.pods.get(pod) or PodKeys())
-            for pod in sorted(pool.assigned, key=by_ordinal)
-        )
+        _expect_types(snapshot.prefix, pool, policy.tiers[name].available_type)
+        pods = []
+        for pod in sorted(pool.assigned, key=by_ordinal):
+            is_failing = pod in failing
+            pods.append(PodInTier(pod, Activity.BUSY) if is_failing else _pod(pod, pool, snapshot))
         tiers.append(TierPods(name, tuple(pods)))
     assert [tier.name for tier in tiers] == list(policy.chain), "the tiers of the chain, in its order"
     return Observation(snapshot.prefix, tuple(tiers))
@@ -79,11 +77,10 @@ def _keys_of(tier: str, snapshot: PoolsSnapshot) -> TierKeys:
     return next((pool for pool in snapshot.pools if pool.tier == tier), TierKeys(tier, "none", "none"))
 
 
-def _expect_types(prefix: str, pool: TierKeys, *, is_shared: bool) -> None:
-    free = "zset" if is_shared else "set"
+def _expect_types(prefix: str, pool: TierKeys, available_type: str) -> None:
     for part, expected, found in (
         ("assigned", "set", pool.assigned_type),
-        ("available", free, pool.available_type),
+        ("available", available_type, pool.available_type),
     ):
         if found not in {"none", expected}:
             raise TierUnreadable(
@@ -93,16 +90,17 @@ def _expect_types(prefix: str, pool: TierKeys, *, is_shared: bool) -> None:
             )
 
 
-def _pod(name: str, pool: TierKeys, keys: PodKeys) -> PodInTier:
+def _pod(name: str, pool: TierKeys, snapshot: PoolsSnapshot) -> PodInTier:
+    keys = snapshot.pods.get(name) or PodKeys()
+    return PodInTier(name, _activity(name, pool, keys), keys.uid)
+
+
+def _activity(pod: str, pool: TierKeys, keys: PodKeys) -> Activity:
     if keys.is_draining:
-        activity = Activity.DRAINING
-    elif keys.lease is not None:
-        activity = Activity.LEASED
-    elif pool.available.get(name) != 0 or keys.calls:
-        activity = Activity.BUSY
-    else:
-        activity = Activity.IDLE
-    return PodInTier(name, activity, keys.uid)
+        return Activity.DRAINING
+    if keys.lease is not None:
+        return Activity.LEASED
+    return Activity.BUSY if pool.available.get(pod) != 0 or keys.calls else Activity.IDLE
 
 
 STATES = ("idle", "busy", "draining")
@@ -110,10 +108,9 @@ STATES = ("idle", "busy", "draining")
 
 def state_of(pod: str, pool: TierKeys, keys: PodKeys) -> tuple[str, int]:
     """Return the state of a pod, one of three, and the number of its calls."""
-    free = pool.available.get(pod)
-    is_held = keys.lease is not None or bool(keys.calls)
-    state = "draining" if keys.is_draining else "idle" if free == 0 and not is_held else "busy"
-    counted = len(keys.calls) or (1 if is_held else 0)
+    free, activity = pool.available.get(pod), _activity(pod, pool, keys)
+    state = "busy" if activity is Activity.LEASED else activity.value
+    counted = len(keys.calls) or int(keys.lease is not None)
     return state, int(free) if free and math.isfinite(free) else counted
 
 
@@ -136,9 +133,7 @@ def count_tiers(policy: TierPolicy, snapshot: PoolsSnapshot) -> dict[str, dict[s
 
 def status_document(policy: TierPolicy, snapshot: PoolsSnapshot) -> dict[str, Any]:
     """Return the document of `pools status`: each tier of the config with its pods."""
-    chain = policy.chain
-    names = [*chain, *sorted(set(policy.tiers) - set(chain))]
-    tiers = [_tier_document(name, policy, snapshot) for name in names]
+    tiers = [_tier_document(name, policy, snapshot) for name in policy.names]
     pods = sum(tier["assigned"] for tier in tiers if tier["inChain"])
     broken = len(violations(policy, snapshot))
     warnings = [

@@ -51,6 +51,11 @@ class Tier(SchemaPart):
         """Whether its pods take several calls."""
         return self.type is TierType.SHARED
 
+    @property
+    def available_type(self) -> str:
+        """The type of the Redis key with its free pods."""
+        return "zset" if self.is_shared else "set"
+
 
 class TierPolicy(SchemaPart):
     """All tiers, and the order in which they are filled."""
@@ -77,6 +82,11 @@ class TierPolicy(SchemaPart):
         if self.default_chain:
             return self.default_chain
         return tuple(sorted(self.tiers, key=lambda name: (self.tiers[name].is_shared, name)))
+
+    @property
+    def names(self) -> list[str]:
+        """All tiers: the chain, then the others by name."""
+        return [*self.chain, *sorted(set(self.tiers) - set(self.chain))]
 
     @property
     def pods_targeted(self) -> int:
@@ -135,11 +145,9 @@ def tiers_for_scripts(text: str | None, source: str) -> str:
 
 def encode_tiers(policy: TierPolicy) -> str:
     """Return the tiers as JSON for the scripts, the chain first."""
-    chain = policy.chain
-    rest = sorted(set(policy.tiers) - set(chain))
     return "".join(
-        f"{name} {tier.type} {tier.target} {tier.concurrent_max} {1 if name in chain else 0};"
-        for name in [*chain, *rest]
+        f"{name} {tier.type} {tier.target} {tier.concurrent_max} {1 if name in policy.chain else 0};"
+        for name in policy.names
         for tier in [policy.tiers[name]]
     )
 
@@ -181,7 +189,12 @@ def apply_changes(text: str | None, changes: Sequence[TierChange]) -> dict[str, 
     """Return the config with the changes. Tiers that are not named stay as they are."""
     document: dict[str, Any] = {} if text is None else read_json(text)
     tiers = document.get("tiers", document)
-    _expect_existing(set(tiers), changes)
+    for change in changes:
+        if tiers and change.tier not in tiers and change.type is None:  # it is probably misspelt
+            raise BadInput(
+                f"{SOURCE}: {change.tier}: expected one of {', '.join(sorted(tiers))}; "
+                f"a new tier needs its type, such as {change.tier}=exclusive:{change.target}"
+            )
     is_short = all(isinstance(value, int) for value in tiers.values())
     if is_short and any(change.type or change.concurrent_max for change in changes):
         # The short shape cannot express types.
@@ -191,8 +204,13 @@ def apply_changes(text: str | None, changes: Sequence[TierChange]) -> dict[str, 
     for change in changes:
         if is_short:
             tiers[change.tier] = change.target
-        else:
-            tiers[change.tier] = _tier(tiers, change)
+            continue
+        tier = tiers[change.tier] = dict(tiers.get(change.tier) or {"type": TierType.EXCLUSIVE.value})
+        tier["target"] = change.target
+        if change.type is not None:
+            tier["type"] = change.type.value
+        if change.concurrent_max is not None:
+            tier["max_concurrent"] = change.concurrent_max
     assert all(change.tier in tiers for change in changes), "every change is in the config"
     chain = document.get("default_chain") if tiers is not document else None
     if chain:
@@ -200,37 +218,18 @@ def apply_changes(text: str | None, changes: Sequence[TierChange]) -> dict[str, 
     return document
 
 
-def _expect_existing(existing: set[str], changes: Sequence[TierChange]) -> None:
-    """Raise BadInput for a tier that is not in the config and has no type: it is probably misspelt."""
-    for change in changes:
-        if existing and change.tier not in existing and change.type is None:
-            raise BadInput(
-                f"{SOURCE}: {change.tier}: expected one of {', '.join(sorted(existing))}; "
-                f"a new tier needs its type, such as {change.tier}=exclusive:{change.target}"
-            )
-
-
-def _tier(tiers: Mapping[str, Any], change: TierChange) -> dict[str, Any]:
-    after = dict(tiers.get(change.tier) or {"type": TierType.EXCLUSIVE.value}) | {"target": change.target}
-    if change.type is not None:
-        after["type"] = change.type.value
-    if change.concurrent_max is not None:
-        after["max_concurrent"] = change.concurrent_max
-    return after
-
-
 def tiers_to_empty(old: TierPolicy | None, new: TierPolicy, snapshot: PoolsSnapshot) -> list[str]:
     """Return the tiers that must have no pods: removed, removed from the chain, or of a new type."""
     names = []
     for pool in snapshot.pools:
         before, after = None if old is None else old.tiers.get(pool.tier), new.tiers.get(pool.tier)
-        is_set_aside = (
-            old is not None and pool.tier in old.chain and after is not None and pool.tier not in new.chain
-        )
-        kind = None if after is None else {"zset" if after.is_shared else "set", "none"}
-        is_other = kind is not None and pool.available_type not in kind
-        is_retyped = before is not None and after is not None and before.type is not after.type
-        if after is None or is_set_aside or is_other or is_retyped:
+        if after is None:
+            names.append(pool.tier)
+            continue
+        is_set_aside = old is not None and pool.tier in old.chain and pool.tier not in new.chain
+        is_other = pool.available_type not in {after.available_type, "none"}
+        is_retyped = before is not None and before.type is not after.type
+        if is_set_aside or is_other or is_retyped:
             names.append(pool.tier)
     return names
 

@@ -28,13 +28,10 @@ from equipoise.proportional.smoothing import (
     Delay,
     ProportionalMemory,
     SmoothedValue,
-    Smoothing,
     SmoothingInput,
     ValueChange,
-    at_once,
-    by_delay,
-    by_percentile,
     extend_window,
+    smoothed_value,
 )
 
 STUCK = (Code.INFEASIBLE.value, Code.DEFERRED.value)
@@ -43,7 +40,6 @@ PRECEDENCE = (Code.SET, Code.HELD_BY_PERCENTILE, Code.HELD_BY_HYSTERESIS, Code.W
 """If the values have different reasons, the decision's is the first of these."""
 SLOTS_NAMED_MAX = 6
 """Values named in a sentence."""
-_KIBIBYTE = NANO * 1024
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -156,7 +152,6 @@ class AssessmentNumbers(msgspec.Struct, frozen=True):
         smoothed, windows = assessment.smoothed, assessment.memory.windows
         low = {key: each.low for key, each in smoothed.items() if each.low is not None}
         high = {key: each.high for key, each in smoothed.items() if each.high is not None}
-        has_pods = observation.pods is not None
         return cls(
             inputs={name.lower(): text for name, text in observation.inputs.items()},
             current=texts(compiled, assessment.current),
@@ -166,7 +161,7 @@ class AssessmentNumbers(msgspec.Struct, frozen=True):
             reasons={key: each.code.value for key, each in smoothed.items()},
             window=max(map(len, windows.values())) if windows else msgspec.UNSET,
             pods=observation.pods if observation.pods is not None else msgspec.UNSET,
-            pods_behind=observation.pods_behind if has_pods else msgspec.UNSET,
+            pods_behind=observation.pods_behind if observation.pods is not None else msgspec.UNSET,
         )
 
 
@@ -195,11 +190,10 @@ def assess(
     smoothing = compiled.spec.smoothing
     memory = memory.under(compiled.fingerprint)
     since = at if memory.since is None else memory.since
-    is_windowed = _is_windowed(smoothing)
     targets, smoothed, windows, changes = {}, {}, {}, {}
     for slot in compiled.slots:
         key, target = slot.key, compiled.target(slot, inputs)
-        if is_windowed:
+        if smoothing.is_windowed:
             windows[key] = extend_window(memory.windows.get(key, ()), at, target, smoothing)
         value_input = SmoothingInput(
             at=at,
@@ -210,30 +204,16 @@ def assess(
             shifted_down=_shifted(compiled, slot, inputs, smoothing.delay_down, 1),
             shifted_up=_shifted(compiled, slot, inputs, smoothing.delay_up, -1),
         )
-        targets[key], smoothed[key] = target, _smooth(smoothing, value_input)
+        targets[key], smoothed[key] = target, smoothed_value(smoothing, value_input)
         if smoothed[key].code is Code.SET:
             changes[key] = ValueChange(at, smoothed[key].applied or 0, value_input.current)
         elif key in memory.changes:
             changes[key] = memory.changes[key]
-    after = ProportionalMemory(compiled.fingerprint, since if is_windowed else None, windows, changes)
+    after = ProportionalMemory(
+        compiled.fingerprint, since if smoothing.is_windowed else None, windows, changes
+    )
     assert all(len(window) <= SAMPLES_MAX for window in windows.values()), "the status stays small"
     return Assessment(targets, current, smoothed, after)
-
-
-def _is_windowed(smoothing: Smoothing) -> bool:
-    """Return whether the smoothing depends on earlier targets."""
-    delays = (smoothing.delay_down, smoothing.delay_up)
-    return smoothing.percentile is not None or any(
-        delay is not None and delay.delay_seconds is not None for delay in delays
-    )
-
-
-def _smooth(smoothing: Smoothing, value_input: SmoothingInput) -> SmoothedValue:
-    if smoothing.percentile is not None:
-        return by_percentile(smoothing.percentile, value_input)
-    if smoothing.delay_down is None and smoothing.delay_up is None:
-        return at_once(value_input)
-    return by_delay(smoothing.delay_down, smoothing.delay_up, value_input)
 
 
 def _shifted(
@@ -259,10 +239,8 @@ def decision_of(
         why = f"{why.removesuffix('.')}; {observation.pods_behind} of {observation.pods} pods get it."
     elif observation.stuck and not changed:
         state = min(observation.stuck, key=STUCK.index)
-        code, why = (
-            Code(state),
-            f"{why.removesuffix('.')}; its node can't give it to {observation.stuck[state]}.",
-        )
+        code = Code(state)
+        why = f"{why.removesuffix('.')}; its node can't give it to {observation.stuck[state]}."
     assert changed <= set(applied), "a value that is set is known"
     actions: tuple[SetResources, ...] = ()
     if changed:
@@ -312,10 +290,9 @@ def size_words(policy: ScalingPolicySpec, inputs: Inputs) -> str:
 
 def _size(name: str, nanos: int) -> str:
     if name == "memory":
-        is_round = nanos % _KIBIBYTE == 0
+        is_round = nanos % (NANO * 1024) == 0
         return f"{Quantity(nanos, Notation.BINARY if is_round else Notation.DECIMAL)} of memory"
-    one = {"cores": "core", "nodes": "node", "pods": "pod"}[name]
-    return f"{Quantity(nanos)} {one if nanos == NANO else name}"
+    return f"{Quantity(nanos)} {name.removesuffix('s') if nanos == NANO else name}"
 
 
 def _clause(policy: ScalingPolicySpec, slot: Slot, assessment: Assessment) -> str:
@@ -325,9 +302,8 @@ def _clause(policy: ScalingPolicySpec, slot: Slot, assessment: Assessment) -> st
         case Code.SET:
             applied = slot.text(smoothed.applied or 0)
             before = "" if current is None else f" from {slot.text(current)}"
-            return (
-                f"{slot.key} is set{before} to {applied}{_why_set(policy, slot, smoothed, target, applied)}"
-            )
+            why = _why_set(policy, slot, smoothed, target, applied)
+            return f"{slot.key} is set{before} to {applied}{why}"
         case Code.UNCHANGED:
             return f"{slot.key} stays at {target}"
         case Code.WARMING_UP:

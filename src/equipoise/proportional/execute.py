@@ -101,19 +101,14 @@ class Guards:
         if opt_out:
             return Reason(Code.OPTED_OUT, f"It would restart, and {opt_out} asks to leave it alone.")
         if is_rolling(workload):
-            return Reason(
-                Code.HELD_BY_ROLLOUT,
-                f"{workload.replicas_updated} of {workload.replicas_wanted} pods are of the newest template, "
-                "and another change waits until all are.",
-            )
+            counts = f"{workload.replicas_updated} of {workload.replicas_wanted}"
+            sentence = f"{counts} pods are of the newest template, and another change waits until all are."
+            return Reason(Code.HELD_BY_ROLLOUT, sentence)
         unready = [pod.name for pod in change.pods if not pod.is_ready]
         if unready:
-            return Reason(
-                Code.HELD_BY_HEALTH, f"{len(unready)} pods are not ready, such as {unready[0]}; it restarts."
-            )
-        resizing = [
-            pod.name for pod in change.pods if pod.resize is not None and pod.resize.state in RESIZING
-        ]
+            sentence = f"{len(unready)} pods are not ready, such as {unready[0]}; it restarts."
+            return Reason(Code.HELD_BY_HEALTH, sentence)
+        resizing = [pod.name for pod in change.pods if pod.resize and pod.resize.state in RESIZING]
         if resizing and not is_rollout:
             sentence = f"The change of {resizing[0]} is not carried out yet; the next pod restarts after it."
             return Reason(Code.HELD_BY_HEALTH, sentence)
@@ -232,7 +227,8 @@ class ResizeExecutor:
         refused: set[str] = set()
         for pod in change.outdated[:PODS_PER_CYCLE_MAX]:
             self.heartbeat()
-            if self._must_stop(item):
+            is_ours = self.epoch is not None and self.leadership.epoch() == self.epoch
+            if not is_ours or held_by_pause(self.pauses, item.ref.namespace) is not None:
                 break
             try:
                 answer = self._resize(item, change, pod)
@@ -252,15 +248,10 @@ class ResizeExecutor:
                 break
         return ResizeReport(list(summarize(action, answers)), accepted, refused)
 
-    def _must_stop(self, item: Assignment) -> bool:
-        is_ours = self.epoch is not None and self.leadership.epoch() == self.epoch
-        return not is_ours or held_by_pause(self.pauses, item.ref.namespace) is not None
-
     def _resize(self, item: Assignment, change: PlannedChange, pod: Pod) -> ResizeAnswer:
         values = values_by_container(item.compiled.slots, change.values)
-        sidecars = sidecars_of(pod.containers, values)
         ref = PodRef(pod.namespace, pod.name, pod.uid)
-        return self.sizes.resize(ref, values, sidecars=sidecars)
+        return self.sizes.resize(ref, values, sidecars=sidecars_of(pod.containers, values))
 
     def _fenced(
         self, item: Assignment, action: SetResources, uid: str, send: Callable[[], ResizeAnswer], at: float

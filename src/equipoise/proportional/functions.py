@@ -162,24 +162,20 @@ def linear_function(function: Function) -> LinearFunction:
 
 def _slot(container: ContainerPolicy, section: str, resource: ResourceName, rules: list[Rule]) -> Slot:
     levels = [levels_of(part) for part in container.quantization if part.resource is resource]
+    first = rules[0].function  # its base or, if that is zero, its slope has the format
+    formats = [part.format for part in (first.base, first.slope) if part is not None and part.nanos]
     return Slot(
         key=f"{container.name}.{section}.{resource.value}",
         container=container.name,
         section=section,
         resource=resource,
         unit_nanos=UNIT_NANOS[resource],
-        format=_format(rules[0].function),
+        format=formats[0] if formats else NumberFormat.DECIMAL,
         functions=tuple(linear_function(rule.function) for rule in rules),
         low=next((rule.min.nanos for rule in rules if rule.min is not None), 0),
         high=next((rule.max.nanos for rule in rules if rule.max is not None), None),
         levels=levels[0] if levels else None,
     )
-
-
-def _format(function: Function) -> NumberFormat:
-    """Return the format of the base or, if that is zero, of the slope."""
-    amounts = [part for part in (function.base, function.slope) if part is not None and part.nanos]
-    return amounts[0].format if amounts else NumberFormat.DECIMAL
 
 
 class CompiledPolicy(NamedTuple):

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -57,28 +58,28 @@ class Assignment(msgspec.Struct, frozen=True):
 
     @property
     def ref(self) -> WorkloadRef:
-        """The workload's name."""
         return self.workload.ref
+
+
+Compiled = CompiledPolicy | RejectedPolicy
 
 
 @dataclass(slots=True)
 class PolicyCache:
     """Compiles each generation of a policy once: compiling 2,000 policies in every cycle is expensive."""
 
-    _compiled: dict[str, tuple[tuple[int, str], CompiledPolicy | RejectedPolicy]] = field(
-        default_factory=dict
-    )
+    _compiled: dict[str, tuple[tuple[int, str], Compiled]] = field(default_factory=dict)
 
     def read(
         self, policies: Iterable[PolicyObject], isolation: Isolation | None = None
-    ) -> dict[ObjectRef, CompiledPolicy | RejectedPolicy]:
+    ) -> dict[ObjectRef, Compiled]:
         """Return every policy compiled, or why it is rejected; only new and edited ones are compiled.
 
         A policy whose compilation raises an unexpected exception is not cached.
         """
         isolation = isolation or Isolation()
-        fresh: dict[str, tuple[tuple[int, str], CompiledPolicy | RejectedPolicy]] = {}
-        found: dict[ObjectRef, CompiledPolicy | RejectedPolicy] = {}
+        fresh: dict[str, tuple[tuple[int, str], Compiled]] = {}
+        found: dict[ObjectRef, Compiled] = {}
         for policy in policies:
             edition = (policy.generation, policy.unreadable)
             entry = self._compiled.get(policy.ref.uid)
@@ -111,7 +112,7 @@ def target_of(policy: PolicyObject, spec: ScalingPolicySpec) -> WorkloadRef:
 
 def assign(
     policies: Sequence[PolicyObject],
-    compiled: Mapping[ObjectRef, CompiledPolicy | RejectedPolicy],
+    compiled: Mapping[ObjectRef, Compiled],
     sizes: Sizes,
     mode: Mode,
     isolation: Isolation | None = None,
@@ -152,9 +153,8 @@ def _setter(advised: Mapping[WorkloadRef, str], ref: WorkloadRef) -> str:
     """Return which VPA sets the requests of a workload or may do so, as the beginning of a sentence."""
     if vpa := advised.get(ref):
         return f"{vpa} sets the requests of {ref} already"
-    if vpa := advised.get(every_workload(ref.namespace)):
-        return f"{vpa}, may set the requests of {ref}"
-    return ""
+    vpa = advised.get(every_workload(ref.namespace))
+    return f"{vpa}, may set the requests of {ref}" if vpa else ""
 
 
 def _rejection(
@@ -283,11 +283,10 @@ owned_pods = partial(pods_by_workload, owns=_owns)
 def stuck(pods: Iterable[Pod]) -> dict[str, str]:
     """Return the first pod whose node can't allocate its requests, by the state of its resize."""
     found: dict[str, str] = {}
-    for pod in sorted(pods, key=lambda pod: pod.name):
-        state = pod.resize.state if pod.resize is not None else ""
-        if pod.resize is not None and state in STUCK:
+    for pod in sorted(pods, key=attrgetter("name")):
+        if pod.resize is not None and pod.resize.state in STUCK:
             words = f" ({pod.resize.message})" if pod.resize.message else ""
-            found.setdefault(state, f"{pod.name}{words}")
+            found.setdefault(pod.resize.state, f"{pod.name}{words}")
     return found
 
 

@@ -15,11 +15,11 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
 from pydantic_core import InitErrorDetails
 
-from equipoise.core.documents import explain
+from equipoise.core.documents import explain, without_nulls
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.crd.definition import Column, DefinedKind
 from equipoise.crd.fields import Amount, Count, Memory, Moment, SchemaPart, Text, UniqueBy
-from equipoise.crd.status import ENTRIES_MAX, Conditions, LastDecision, Reason, Sentence
+from equipoise.crd.status import ENTRIES_MAX, PolicyStatus, Reason, Sentence
 from equipoise.proportional.policy import SECTIONS, ScalingPolicySpec
 
 Path = tuple[str | int, ...]
@@ -150,7 +150,7 @@ class WrittenScalingPolicySpec(ScalingPolicySpec):
         """Validate the canonical form; errors name the fields that the user wrote."""
         del handler  # it would judge the shorthand
         try:
-            plain, origins = normalised(_without_nulls(document))
+            plain, origins = normalised(without_nulls(document))
         except Misplaced as wrong:
             raise _refusal(document, wrong) from wrong
         try:
@@ -209,13 +209,6 @@ def read_policy_file(document: Any, source: str) -> PolicyFile:
     return PolicyFile(read_spec(document["spec"], source, "spec."), *names)
 
 
-def _without_nulls(value: Any) -> Any:
-    """Return a document without keys whose value is null, as Kubernetes treats them."""
-    if isinstance(value, Mapping):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
-
-
 def _refusal(document: Any, wrong: Misplaced) -> ValidationError:
     detail = InitErrorDetails(type="value_error", loc=wrong.path, input=document, ctx={"error": wrong})
     return ValidationError.from_exception_data(KIND, [detail])
@@ -226,14 +219,8 @@ def _in_written_words(error: ValidationError, origins: Origins) -> ValidationErr
     details = []
     for detail in error.errors(include_url=False):
         place = detail["loc"][:-1] if detail["loc"][-1:] == ("[key]",) else detail["loc"]
-        details.append(
-            InitErrorDetails(
-                type=detail["type"],
-                loc=written_path(place, origins),
-                input=detail["input"],
-                ctx=detail.get("ctx", {}),
-            )
-        )
+        loc, ctx = written_path(place, origins), detail.get("ctx", {})
+        details.append(InitErrorDetails(type=detail["type"], loc=loc, input=detail["input"], ctx=ctx))
     return ValidationError.from_exception_data(error.title, details)
 
 
@@ -279,16 +266,9 @@ class WindowStatus(SchemaPart):
     since: Moment | None = Field(None, description="When the first target under this policy was seen.")
 
 
-class ScalingPolicyStatus(SchemaPart):
+class ScalingPolicyStatus(PolicyStatus):
     """What came of the policy."""
 
-    observed_generation: Count | None = Field(
-        None, alias="observedGeneration", description="The generation that this status is about."
-    )
-    conditions: Conditions = Field((), description="Ready, and why not.")
-    last_decision: LastDecision | None = Field(
-        None, alias="lastDecision", description="The decision that was made last."
-    )
     resources: Annotated[tuple[ResourceStatus, ...], UniqueBy("name")] = Field(
         (), max_length=ENTRIES_MAX, description="The latest target of each resource, and why it is held."
     )

@@ -375,11 +375,9 @@ class ScalingPolicySpec(SchemaPart):
         for name, delay in delays.items():
             unused = sorted(set(delay.inputs if delay else ()) - self.inputs)
             if unused and self.inputs:
-                used = ", ".join(sorted(self.inputs))
-                wrong = ValueError(f"expected an input that a function uses ({used}), got {unused[0]}")
-                place = ("smoothing", name, "inputs", unused[0])
-                detail = InitErrorDetails(
-                    type="value_error", loc=place, input=unused[0], ctx={"error": wrong}
-                )
+                used, first = ", ".join(sorted(self.inputs)), unused[0]
+                wrong = ValueError(f"expected an input that a function uses ({used}), got {first}")
+                place = ("smoothing", name, "inputs", first)
+                detail = InitErrorDetails(type="value_error", loc=place, input=first, ctx={"error": wrong})
                 raise ValidationError.from_exception_data(type(self).__name__, [detail])
         return self

@@ -6,18 +6,20 @@ once a minute.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+from equipoise.core.cluster import Workload
 from equipoise.core.decision import Decision, Outcome
 from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
 from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.status import condition, has_condition, keep_transition_time, timestamp
-from equipoise.ports import PolicyObject
+from equipoise.ports import Actuator, PolicyObject
 from equipoise.proportional.applied import KEY, PolicyMemory
 from equipoise.proportional.decide import Assessment, time_of
 from equipoise.proportional.functions import CompiledPolicy, Slot
-from equipoise.proportional.smoothing import ProportionalMemory, ValueChange
+from equipoise.proportional.smoothing import ProportionalMemory
 
 
 def status_of(slots: Sequence[Slot], assessment: Assessment, memory: ProportionalMemory) -> dict[str, Any]:
@@ -41,13 +43,9 @@ def _resource(slot: Slot, assessment: Assessment, memory: ProportionalMemory) ->
     status |= {name: slot.text(value) for name, value in values.items() if value is not None}
     status["reason"] = smoothed.code.value
     if (change := memory.changes.get(slot.key)) is not None:
-        status["lastChange"] = _change(slot, change)
+        before = {} if change.before is None else {"before": slot.text(change.before)}
+        status["lastChange"] = {"at": _time(change.at), **before, "after": slot.text(change.after)}
     return status
-
-
-def _change(slot: Slot, change: ValueChange) -> dict[str, Any]:
-    before = {} if change.before is None else {"before": slot.text(change.before)}
-    return {"at": _time(change.at), **before, "after": slot.text(change.after)}
 
 
 def _time(milliseconds: int) -> str:
@@ -99,14 +97,13 @@ def next_status(
     written_at: float | None,
 ) -> dict[str, Any] | None:
     """Return the new status, or None if none is due; `written_at` is the time of the last write."""
-    assert 0 <= status_input.pods_at_target <= status_input.pods, (
-        f"{status_input.pods_at_target} of {status_input.pods} pods"
-    )
+    pods_at_target = f"{status_input.pods_at_target}/{status_input.pods}"
+    assert 0 <= status_input.pods_at_target <= status_input.pods, f"{pods_at_target} pods"
     old, now, decision = policy.status, timestamp(at), status_input.decision
     conditions = _conditions(policy, status_input)
     status = status_of(compiled.slots, status_input.assessment, status_input.memory.smoothing) | {
         "observedGeneration": policy.generation,
-        "podsAtTarget": f"{status_input.pods_at_target}/{status_input.pods}",
+        "podsAtTarget": pods_at_target,
         "memory": status_input.memory.to_data(),
     }
     if status_input.cost or "message" in old:
@@ -116,9 +113,8 @@ def next_status(
         old, policy.generation, conditions, decision, status
     )
     is_same = all(old.get(name) == part for name, part in status.items())
-    if not is_significant and (
-        is_same or not _is_due(status_input.memory.smoothing, compiled, at, written_at)
-    ):
+    is_due = not is_same and _is_due(status_input.memory.smoothing, compiled, at, written_at)
+    if not is_significant and not is_due:
         return None
     before = old.get("lastDecision", {})
     is_same_decision = not is_significant and before.get("reason") == reason["reason"]
@@ -166,14 +162,14 @@ def _is_due(
 
 
 def _conditions(policy: PolicyObject, status_input: StatusInput) -> list[dict[str, Any]]:
-    generation = policy.generation
-    found = [condition(READY, "Accepted", _MODES[status_input.mode], is_true=True, generation=generation)]
+    judged = partial(condition, generation=policy.generation)
     is_applied, reason, message = _applied(status_input)
-    found.append(condition(APPLIED, reason, message, is_true=is_applied, generation=generation))
+    found = [
+        judged(READY, "Accepted", _MODES[status_input.mode], is_true=True),
+        judged(APPLIED, reason, message, is_true=is_applied),
+    ]
     if status_input.warning:
-        found.append(
-            condition(WARNING, "UtilizationHpa", status_input.warning, is_true=True, generation=generation)
-        )
+        found.append(judged(WARNING, "UtilizationHpa", status_input.warning, is_true=True))
     return found
 
 
@@ -206,23 +202,22 @@ def _has_all_pods(ratio: str) -> bool:
     return done == total
 
 
-class WorkloadEvent(NamedTuple):
-    """An event at a workload."""
-
-    sentence: str
-    is_warning: bool
-
-
-def event_of(
-    policy: PolicyObject, status_input: StatusInput, outcomes: Sequence[Outcome]
-) -> WorkloadEvent | None:
-    """Return the event at the workload: the result of a change, or a new reason that prevents it; or None."""
+def report_event(
+    actuator: Actuator,
+    workload: Workload,
+    policy: PolicyObject,
+    status_input: StatusInput,
+    outcomes: Sequence[Outcome],
+) -> None:
+    """Record an event at the workload: the result of a change, or a new reason that prevents it."""
     reason = status_input.decision.reason
+    before = policy.status.get("lastDecision", {}).get("reason")
     if outcomes:
         results = "; ".join(f"{each.result}: {each.detail}".rstrip(": ") for each in outcomes)
-        is_failed = any(outcome.result != "Accepted" for outcome in outcomes)
-        return WorkloadEvent(f"{reason.sentence} {status_input.cost} {results}.", is_failed)
-    before = policy.status.get("lastDecision", {}).get("reason")
-    if reason.code in REPORTED and before != reason.code.value:
-        return WorkloadEvent(reason.sentence, is_warning=True)
-    return None
+        is_warning = any(outcome.result != "Accepted" for outcome in outcomes)
+        sentence = f"{reason.sentence} {status_input.cost} {results}."
+    elif reason.code in REPORTED and before != reason.code.value:
+        sentence, is_warning = reason.sentence, True
+    else:
+        return
+    actuator.record_event(workload.object_ref, reason.code.value, sentence, is_warning=is_warning)

@@ -68,7 +68,9 @@ def decide(
     decision = _first_held(policy, observation, details, proposed)
     if details.room is not None:
         assert details.room > 0, "a rotation that took all it planned has ended"
-        decision = decision.hold(_room_reason(details.room), details.room)
+        room = details.room
+        sentence = f"The rotation under way may take {room} more of the pods that it planned; the rest stay."
+        decision = decision.hold(Reason(Code.HELD_BY_BUDGET, sentence, {"rotation_room": room}), room)
     assert len(decision.actions) + len(decision.held) == len(proposed.actions), "what is held is not lost"
     numbers = Reason.of(decision.reason.code, "", *_numbers_of(details.memory, observation.at)).numbers
     sentence = decision.reason.sentence
@@ -119,11 +121,6 @@ def _held_by_futility(policy: RotationPolicy, memory: RotationMemory, at: float)
         f"The next try is after {until}.",
         {"rotations_failed": memory.failures},
     )
-
-
-def _room_reason(room: int) -> Reason:
-    sentence = f"The rotation under way may take {room} more of the pods that it planned; the rest stay."
-    return Reason(Code.HELD_BY_BUDGET, sentence, {"rotation_room": room})
 
 
 class _RealisedNumbers(msgspec.Struct, frozen=True):
@@ -191,7 +188,9 @@ def _cpu_metric(policy: RotationPolicy, hpa: ObservedHpa) -> HpaMetric:
     named = [metric for metric in hpa.metrics if metric.name == policy.hpa_metric_name]
     for kind in ("Resource", "ContainerResource"):
         metrics = [metric for metric in named if metric.type == kind]
-        if len(metrics) == 1 and metrics[0].name == "cpu" and _is_supported(metrics[0]):
+        if len(metrics) != 1 or metrics[0].name != "cpu":
+            continue
+        if metrics[0].target_type in {"Utilization", "AverageValue"} and metrics[0].target_value > 0:
             return metrics[0]
     if policy.hpa_metric_name != "cpu":
         sentence = f"hpaMetricName asks for {policy.hpa_metric_name}, and rotation compares CPU only."
@@ -203,10 +202,6 @@ def _cpu_metric(policy: RotationPolicy, hpa: ObservedHpa) -> HpaMetric:
         "with a Utilization or AverageValue target is needed.",
         hpa=hpa.name,
     )
-
-
-def _is_supported(metric: HpaMetric) -> bool:
-    return metric.target_type in {"Utilization", "AverageValue"} and metric.target_value > 0
 
 
 def target_cores(metric: HpaMetric, ready: Sequence[PodLoad]) -> float:
@@ -268,9 +263,9 @@ def _rotate(
     assert len(hot) + len(cold) <= len(candidates), "hot and cold pods are disjoint"
     unknown = sum(pod.cpu_cores is None for pod in ready)
     protected = [pod for pod in ready if pod.protection and pod.cpu_cores is not None]
-    mean_hot, mean_rotated = (_mean(hot), _mean([*hot, *cold])) if hot else (None, None)
-    improvement = None
-    if mean_hot is not None and mean_rotated is not None:
+    mean_hot = mean_rotated = improvement = None
+    if hot:
+        mean_hot, mean_rotated = _mean(hot), _mean([*hot, *cold])
         improvement = (mean_hot - mean_rotated) / mean_hot * 100
     plan = RotationPlan(
         target_cores=_shown(target),

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from equipoise.core.cluster import HpaMetric
-from equipoise.core.documents import explain, merged, validated
+from equipoise.core.documents import explain, merged, validated, without_nulls
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.core.quantity import parse_cores, parse_seconds
 from equipoise.rotation.policy import ENVIRONMENT, RotationPolicy
@@ -86,30 +86,22 @@ def read_plan_file(
     The file's policy wins over the settings `below` it (the environment), and gives way to those `above`
     (the command line).
     """
-    file = validated(PlanFile, _without_nulls(document), source)
+    file = validated(PlanFile, without_nulls(document), source)
     validated(RotationPolicy, file.policy, f"{source}: policy")
     policy = validated(RotationPolicy, merged(below, file.policy, above), "policy")
     namespace, _, name = file.workload.rpartition("/")
     subject = f"{namespace}/{name}" if namespace else name or source
+    hpas: tuple[ObservedHpa, ...] = ()
+    if file.hpa is not None:
+        metric = HpaMetric("Resource", file.hpa.metric, file.hpa.target.type, file.hpa.target.value)
+        hpas = (ObservedHpa(file.hpa.name or policy.hpa_prefix, (metric,)),)
     return policy, Observation(
         subject=subject,
         at=0.0,
-        hpas=() if file.hpa is None else (_hpa(file.hpa, policy),),
+        hpas=hpas,
         pods=tuple(_pod(pod) for pod in file.pods),
         namespace=namespace,
     )
-
-
-def _without_nulls(value: object) -> object:
-    """Return the document without null values: null counts as absent, as in Kubernetes."""
-    if isinstance(value, Mapping):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
-
-
-def _hpa(hpa: _Hpa, policy: RotationPolicy) -> ObservedHpa:
-    metric = HpaMetric("Resource", hpa.metric, hpa.target.type, hpa.target.value)
-    return ObservedHpa(hpa.name or policy.hpa_prefix, (metric,))
 
 
 def _pod(pod: _Pod) -> PodLoad:
