@@ -168,7 +168,6 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether these labels satisfy the term."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -188,7 +187,6 @@ class Selector(msgspec.Struct, frozen=True, gc=False):
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether an object with these labels is selected."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
@@ -215,7 +213,6 @@ class Workload(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def object_ref(self) -> ObjectRef:
-        """Return the object of events about the workload."""
         ref = self.ref
         return ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, self.uid)
 

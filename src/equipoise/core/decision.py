@@ -260,7 +260,6 @@ class Record(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, line: bytes | str) -> "Record":
-        """Return the record that `to_json` has written."""
         return msgspec.json.decode(line, type=cls)
 
 
@@ -278,7 +277,6 @@ def plan_document(balancer: str, decisions: list[Decision]) -> dict[str, Any]:
 
 
 def outcome_document(outcome: Outcome) -> dict[str, Any]:
-    """Return the document of an action and its outcome."""
     action: dict[str, Any] = msgspec.to_builtins(outcome.action)
     return action | {"result": outcome.result, "detail": outcome.detail}
 

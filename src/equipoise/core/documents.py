@@ -120,7 +120,6 @@ class Loader(CSafeLoader):  # type: ignore[misc]  # which of the two it is, the 
         return number
 
     def construct_word(self, node: Any) -> bool | None:
-        """Return true, false or nothing."""
         word = self.construct_scalar(node)
         if word not in _TRUE | _FALSE | _NULL:
             raise _refused(node, f"expected true, false or null, got {word[:SHOWN_MAX]!r}")

@@ -104,5 +104,4 @@ class KeyedBackoff(Generic[K, V]):
         self._failures = {key: failure for key, failure in self._failures.items() if key in keys}
 
     def items(self) -> list[tuple[K, Failure[V]]]:
-        """Return all failures with their keys."""
         return list(self._failures.items())

@@ -165,7 +165,6 @@ class PoolsLoop:
             return lists, reconcile(self.rule, lists, before, at).decision
 
     def _reconcile(self, lists: PodLists, cycle: _Cycle) -> None:
-        """Register, forget, suspend and resume pods."""
         before = self._memory
         lists, decision = self._reconciled(lists, cycle.at)
         if any(isinstance(held.action, UnregisterPod) for held in decision.held):
@@ -178,20 +177,8 @@ class PoolsLoop:
             outcomes = self._in_chunks(actions, lambda part: self.pools.reconcile(part, self._epoch))
         cycle.outcomes += outcomes
         cycle.decisions.append(decision)
-        self._record(self.rule, lists, before, decision, cycle.at, outcomes)
-
-    def _record(
-        self,
-        policy: TierPolicy | RegistrationRule,
-        observation: Observation | PodLists,
-        memory: dict[str, Any],
-        decision: Decision,
-        at: float,
-        outcomes: Sequence[Outcome],
-    ) -> None:
-        settings = as_json(policy.model_dump(by_alias=True) if isinstance(policy, TierPolicy) else policy)
-        name = self.new_id(at)
-        self.journal.append(record(BALANCER, settings, observation, memory, decision, at, name, outcomes))
+        inputs = as_json(self.rule), lists, before
+        self.journal.append(record(BALANCER, *inputs, decision, cycle.at, self.new_id(cycle.at), outcomes))
 
     def _confirmed(self, lists: PodLists, decision: Decision) -> PodLists:
         """Return the lists with those pods of held actions that, queried by name, do not exist any more."""
@@ -249,7 +236,10 @@ class PoolsLoop:
             outcomes = self._move(moves_of(decision), snapshot) if self.is_acting else []
             moved += outcomes
             cycle.outcomes += outcomes
-            self._record(policy, observation, {}, decision, cycle.at, outcomes)
+            inputs = as_json(policy.model_dump(by_alias=True)), observation, dict[str, Any]()
+            self.journal.append(
+                record(BALANCER, *inputs, decision, cycle.at, self.new_id(cycle.at), outcomes)
+            )
             extra = {
                 "tiers": count_tiers(policy, snapshot),
                 "pending": len(snapshot.pending),
@@ -322,7 +312,6 @@ class PoolsLoop:
 
 
 def listed_pod(pod: Pod) -> ListedPod:
-    """Return a pod as registration reads it."""
     if pod.phase in FINISHED:
         state = ListedState.ENDED
     elif pod.deletion_at is not None:

@@ -133,7 +133,6 @@ def restricted(lists: PodLists, pods: Collection[str]) -> PodLists:
 def reconcile(
     rule: RegistrationRule, lists: PodLists, memory: Mapping[str, Any], at: float
 ) -> Decided[RegistrationCounts]:
-    """Decide which pods are registered, forgotten, suspended and resumed."""
     before = msgspec.convert(dict(memory), RegistrationMemory)
     listed = {pod.name: pod for pod in lists.listed}
     # Never a time in the future, where the clock was set back.

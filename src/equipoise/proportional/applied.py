@@ -359,7 +359,6 @@ class PolicyState:
         sizes: Sizes,
         at: float,
     ) -> PlannedChange:
-        """Return the change that an action makes: the values, the strategy, the pods and the restarts."""
         slots, mode, values = compiled.slots, compiled.spec.update_mode, assessment.applied
         if self.rollout_reason and mode is UpdateMode.AUTO:
             strategy = ChangeStrategy(UpdateMode.ROLLOUT, self.rollout_reason)

@@ -18,8 +18,8 @@ from equipoise.engine.recording import replay_holds
 from equipoise.ports.wiring import Loop, LoopSettings, Wiring
 from equipoise.proportional.decide import Observation, decide
 from equipoise.proportional.loop import ProportionalLoop
-from equipoise.proportional.parse import SCALING_POLICY
 from equipoise.proportional.policy import ScalingPolicySpec
+from equipoise.proportional.status import SCALING_POLICY
 
 
 def redecide(recorded: Record) -> Decision:

@@ -4,10 +4,11 @@ targets    = the values of the policy's functions for these inputs     (function
 smoothed   = whether each is followed now, later or not at all         (smoothing.py)
 memory     = the input of the next decision: the window, its start, the last change
 
-A decision has one sentence about all values, and the numbers from which it follows.
+A decision has one sentence about all values, and the numbers from which it follows. `replay` decides for each
+size of a recorded series in turn.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -116,7 +117,6 @@ class Assessment(NamedTuple):
 
     @property
     def code(self) -> Code:
-        """The reason for all values together."""
         found = {smoothed.code for smoothed in self.smoothed.values()}
         return next((code for code in PRECEDENCE if code in found), Code.UNCHANGED)
 
@@ -339,3 +339,32 @@ def _why_held(
         yield f"with {shift} {more} it would be {slot.text(edge)}, and it is not {side} that"
     if delay is not None and delay.delay_seconds is not None:
         yield f"not long enough for the delay of {print_seconds(delay.delay_seconds)}"
+
+
+class SizeRow(NamedTuple):
+    """One line of a series: its time, as it was written and in milliseconds, and the cluster's size."""
+
+    written: int | float | str
+    at: int
+    inputs: dict[str, int]
+
+
+def replay(
+    compiled: CompiledPolicy, subject: str, rows: Iterable[SizeRow], current: Mapping[str, str]
+) -> Decision:
+    """Return the decision for the last row, with the steps of all rows."""
+    in_force = read_current(compiled.slots, current)
+    memory, steps, last = ProportionalMemory(), [], None
+    for row in rows:
+        assessment = assess(compiled, row.at, row.inputs, in_force, memory)
+        target, applied = texts(compiled, assessment.targets), texts(compiled, assessment.applied)
+        code = assessment.code.value
+        steps.append({"timestamp": row.written, "reason": code, "target": target, "applied": applied})
+        last = row, assessment
+        in_force, memory = assessment.applied, assessment.memory
+    assert last is not None, "a file has at least one line"
+    row, assessment = last
+    sizes = {name: str(Quantity(nanos)) for name, nanos in row.inputs.items()}
+    observation = Observation(subject, row.at / 1000, sizes)
+    decision = decision_of(compiled, observation, row.inputs, assessment)
+    return msgspec.structs.replace(decision, extra=decision.extra | {"steps": steps})

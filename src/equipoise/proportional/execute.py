@@ -95,9 +95,8 @@ class Guards:
     ) -> Reason | None:
         is_rollout = change.strategy.mode is UpdateMode.ROLLOUT
         affected = change.pods if is_rollout and workload.replaces_pods else change.outdated[:1]
-        opt_out = opted_out_by(workload.annotations) or next(
-            (found for pod in affected if (found := opted_out_by(pod.annotations))), ""
-        )
+        annotated = [workload.annotations, *(pod.annotations for pod in affected)]
+        opt_out = next(filter(None, map(opted_out_by, annotated)), "")
         if opt_out:
             return Reason(Code.OPTED_OUT, f"It would restart, and {opt_out} asks to leave it alone.")
         if is_rolling(workload):
@@ -123,7 +122,6 @@ class Guards:
 
 
 def is_rolling(workload: Workload) -> bool:
-    """Return whether a rollout is in progress."""
     if workload.generation_observed < workload.generation:
         return True
     if not workload.replaces_pods:
@@ -133,7 +131,6 @@ def is_rolling(workload: Workload) -> bool:
 
 
 def held_by_annotation(workload: Workload) -> Reason | None:
-    """Hold where the workload's annotation opts out of scaling."""
     value = dict(workload.annotations).get(SCALE, "")
     if value.strip().lower() != "false":
         return None
@@ -145,12 +142,9 @@ def held_by_contention(applied: AppliedState) -> Reason | None:
     if not applied.is_contended:
         return None
     who = applied.contending_manager or "somebody who left no name"
-    return Reason(
-        Code.FOUGHT_BY,
-        f"{who} has put another value back {len(applied.reverts)} times, so nothing more is written "
-        "until the policy is edited.",
-        {"fought_by": who},
-    )
+    reverts = f"{who} has put another value back {len(applied.reverts)} times"
+    sentence = f"{reverts}, so nothing more is written until the policy is edited."
+    return Reason(Code.FOUGHT_BY, sentence, {"fought_by": who})
 
 
 def held_by_fit(item: Assignment, change: PlannedChange) -> Reason | None:
@@ -290,8 +284,7 @@ class ResizeExecutor:
 
     def _recheck(self, item: Assignment) -> str | None:
         """Return why the change must not be sent now: a pause, another workload, or its opt-out."""
-        pause = held_by_pause(self.pauses, item.ref.namespace)
-        if pause is not None:
+        if (pause := held_by_pause(self.pauses, item.ref.namespace)) is not None:
             return pause.sentence
         try:
             now = self.sizes.workload(item.ref)

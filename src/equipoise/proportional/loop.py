@@ -196,17 +196,9 @@ class ProportionalLoop:
             self._states.pop(uid, None)
         elif not progress.is_persisted:
             self._states[uid].memory = memory  # the new memory is not in the status
-        outcomes = progress.outcomes
-        decision = record_failure(
-            result,
-            BALANCER,
-            self.journal,
-            self._isolation,
-            at=snapshot.at,
-            record_id=self.new_id(snapshot.at),
-            outcomes=outcomes,
-        )
-        status_error = self._reject(item.policy, RejectedPolicy.of_failure(result), snapshot.at)
+        outcomes, at, record_id = progress.outcomes, snapshot.at, self.new_id(snapshot.at)
+        decision = record_failure(result, BALANCER, self.journal, self._isolation, at, record_id, outcomes)
+        status_error = self._reject(item.policy, RejectedPolicy.of_failure(result), at)
         return PolicyResult(item, decision, outcomes, status_error=status_error)
 
     def _reconcile(

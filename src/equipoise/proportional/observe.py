@@ -136,12 +136,19 @@ def assign(
         own, ref = readable[policy.ref]
         others = sorted(name for name in by_target[ref] if name != policy.ref.name)
         setter = _setter(advised, ref)
-        workload = None if others or setter else sizes.workload(ref)
-        rejection = _rejection(own.spec, ref, others, setter, workload)
-        if workload is None or rejection is not None:
-            assert rejection is not None, "a policy without a workload is rejected"
-            return rejection
-        return Assignment(policy, own, mode, workload)
+        if others:
+            names = ", ".join(others)
+            why = f"{ref} is also the target of {names}, so nothing is changed for any"
+            return RejectedPolicy("Conflict", f"spec.scaleTargetRef: {why}")
+        if setter:
+            return RejectedPolicy("Conflict", f"spec.scaleTargetRef: {setter}, so nothing is changed")
+        workload = sizes.workload(ref)
+        if workload is None:
+            hint = " (one that a Deployment made is scaled by naming the Deployment)"
+            found = f"{ref}{hint if ref.kind == 'ReplicaSet' else ''}"
+            sentence = f"spec.scaleTargetRef: expected a workload in this namespace, found no {found}"
+            return RejectedPolicy("NoWorkload", sentence)
+        return _misfit(own.spec, workload) or Assignment(policy, own, mode, workload)
 
     to_assign = [policy for policy in policies if policy.ref in readable]
     assigned, not_assigned = assign_each(to_assign, assign_one, isolation)
@@ -157,23 +164,9 @@ def _setter(advised: Mapping[WorkloadRef, str], ref: WorkloadRef) -> str:
     return f"{vpa}, may set the requests of {ref}" if vpa else ""
 
 
-def _rejection(
-    spec: ScalingPolicySpec,
-    ref: WorkloadRef,
-    others: Sequence[str],
-    setter: str,
-    workload: Workload | None,
-) -> RejectedPolicy | None:
-    if others:
-        names = ", ".join(others)
-        sentence = f"spec.scaleTargetRef: {ref} is also the target of {names}, so nothing is changed for any"
-        return RejectedPolicy("Conflict", sentence)
-    if setter:
-        return RejectedPolicy("Conflict", f"spec.scaleTargetRef: {setter}, so nothing is changed")
-    if workload is None:
-        sentence = f"spec.scaleTargetRef: expected a workload in this namespace, found no {ref}"
-        hint = " (one that a Deployment made is scaled by naming the Deployment)"
-        return RejectedPolicy("NoWorkload", f"{sentence}{hint if ref.kind == 'ReplicaSet' else ''}")
+def _misfit(spec: ScalingPolicySpec, workload: Workload) -> RejectedPolicy | None:
+    """Return why the policy does not fit the workload that it names."""
+    ref = workload.ref
     if ref.kind == "ReplicaSet" and workload.owner is not None:
         maker = f"{workload.owner.kind} {workload.owner.name}"
         sentence = f"expected a workload of its own, but {maker} made {ref}: name {maker} instead"

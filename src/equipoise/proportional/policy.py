@@ -361,12 +361,9 @@ class ScalingPolicySpec(SchemaPart):
     @property
     def inputs(self) -> frozenset[str]:
         """What must be known of the cluster."""
-        return frozenset(
-            part.function.input
-            for container in self.containers
-            for part in (*container.resources.requests, *container.resources.limits)
-            if part.function.input is not None
-        )
+        resources = [container.resources for container in self.containers]
+        functions = [part.function for each in resources for part in (*each.requests, *each.limits)]
+        return frozenset(each.input for each in functions if each.input is not None)
 
     @model_validator(mode="after")
     def _shifts_what_it_uses(self) -> Self:

@@ -1,4 +1,4 @@
-"""The status of a live policy, and whether it must be written now. Pure.
+"""The custom resource `ScalingPolicy`, the status of a live one, and whether it must be written now. Pure.
 
 The API server should not get a write in every cycle. A status is written when a reason or a condition changes
 or a change is about to be made; other differences (a target, the window) are written by a checkpoint, at most
@@ -7,11 +7,16 @@ once a minute.
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
 
 from equipoise.core.cluster import Workload
 from equipoise.core.decision import Decision, Outcome
 from equipoise.core.reason import Code
+from equipoise.crd.definition import Column, DefinedKind
+from equipoise.crd.fields import Amount, Count, Memory, Moment, SchemaPart, Text, UniqueBy
+from equipoise.crd.status import ENTRIES_MAX, PolicyStatus, Reason, Sentence
 from equipoise.crd.targets import Mode
 from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.status import condition, has_condition, keep_transition_time, timestamp
@@ -19,6 +24,7 @@ from equipoise.ports import Actuator, PolicyObject
 from equipoise.proportional.applied import KEY, PolicyMemory
 from equipoise.proportional.decide import Assessment, time_of
 from equipoise.proportional.functions import CompiledPolicy, Slot
+from equipoise.proportional.parse import WrittenScalingPolicySpec
 from equipoise.proportional.smoothing import ProportionalMemory
 
 
@@ -221,3 +227,79 @@ def report_event(
     else:
         return
     actuator.record_event(workload.object_ref, reason.code.value, sentence, is_warning=is_warning)
+
+
+SlotName = Annotated[
+    str,
+    Text(
+        r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\.(requests|limits)\.(cpu|memory)$",
+        "a container's resource such as kube-dns.requests.cpu",
+        280,
+    ),
+]
+Ratio = Annotated[str, Text(r"^[0-9]{1,9}/[0-9]{1,9}$", "two counts such as 3/5", 19)]
+
+
+class LastChange(SchemaPart):
+    """When a value was last replaced."""
+
+    at: Moment = Field(description="When.")
+    before: Amount | None = Field(None, description="What was in force before; absent where unknown.")
+    after: Amount = Field(description="What is in force since.")
+
+
+class ResourceStatus(SchemaPart):
+    """One resource of one container."""
+
+    name: SlotName = Field(description="Which one: CONTAINER.requests.cpu.")
+    current: Amount | None = Field(None, description="What is in force.")
+    target: Amount | None = Field(None, description="What the cluster asked for last.")
+    scale_up_below: Amount | None = Field(
+        None, alias="scaleUpBelow", description="A value below this is scaled up now."
+    )
+    scale_down_above: Amount | None = Field(
+        None, alias="scaleDownAbove", description="A value above this is scaled down now."
+    )
+    reason: Reason | None = Field(None, description="Why it was set or is held, as one code.")
+    last_change: LastChange | None = Field(None, alias="lastChange", description="When it was last replaced.")
+
+
+class WindowStatus(SchemaPart):
+    """The targets that the smoothing looks at."""
+
+    observations: Count = Field(0, description="How many are kept.")
+    since: Moment | None = Field(None, description="When the first target under this policy was seen.")
+
+
+class ScalingPolicyStatus(PolicyStatus):
+    """What came of the policy."""
+
+    resources: Annotated[tuple[ResourceStatus, ...], UniqueBy("name")] = Field(
+        (), max_length=ENTRIES_MAX, description="The latest target of each resource, and why it is held."
+    )
+    window: WindowStatus | None = Field(None, description="The targets that the smoothing looks at.")
+    pods_at_target: Ratio | None = Field(
+        None, alias="podsAtTarget", description="How many pods have what is in force, of how many."
+    )
+    message: Sentence = Field("", description="What a change costs: whether it restarts anything.")
+    memory: Memory = Field({}, description="What the next decision needs.")
+
+
+SCALING_POLICY = DefinedKind(
+    group="scalingpolicy.kope.io",
+    version="v1alpha1",
+    name="ScalingPolicy",
+    plural="scalingpolicies",
+    description="Lets a workload's requests and limits follow the size of the cluster, without flapping.",
+    body={"spec": WrittenScalingPolicySpec, "status": ScalingPolicyStatus},
+    required=("spec",),
+    short_names=("scalpol",),
+    columns=(
+        Column("Kind", ".spec.scaleTargetRef.kind"),
+        Column("Target", ".spec.scaleTargetRef.name"),
+        Column("Reason", ".status.lastDecision.reason"),
+        Column("Pods", ".status.podsAtTarget", description="Pods that have what is in force."),
+        Column("Why", ".status.lastDecision.sentence", priority=1),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+    ),
+)

@@ -47,7 +47,6 @@ def _parts(batch: Batch) -> Iterator[Batch]:
 
 
 def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
-    """Return the loop; it watches its policies."""
 
     def in_worker(part: Batch) -> list[Decided[RotationDetails]]:
         # A batch of one workload gets a shorter deadline than a whole part.

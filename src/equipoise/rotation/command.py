@@ -231,10 +231,12 @@ class RotateCommand:
 
     def _timeout_error(self, open_refs: Collection[WorkloadRef], timeout_seconds: float) -> str:
         """Return the error of a time-out: the open rotations, and the last hold of each."""
-        parts = [
-            f"{ref}: not verified within {timeout_seconds:g} s ({_why(self.results.get(ref.subject))})"
-            for ref in sorted(open_refs)
-        ]
+        parts = []
+        for ref in sorted(open_refs):
+            why, result = "nothing was seen of it", self.results.get(ref.subject)
+            if result is not None:
+                why = f"{result.last.reason.code.value}: {result.last.reason.sentence.rstrip('.')}"
+            parts.append(f"{ref}: not verified within {timeout_seconds:g} s ({why})")
         return f"{'; '.join(parts)}; the ledger remembers what was done, and another `apply` goes on with it"
 
     def _cycle(self, open_refs: set[WorkloadRef] | None) -> set[WorkloadRef]:
@@ -266,10 +268,3 @@ class RotateCommand:
             if (item.is_under_way and all(outcome.result not in REFUSED for outcome in item.outcomes))
             or (item.ledger_error and item.target.workload.ref in (open_refs or ()))
         }
-
-
-def _why(result: WorkloadResult | None) -> str:
-    if result is None:
-        return "nothing was seen of it"
-    reason = result.last.reason
-    return f"{reason.code.value}: {reason.sentence.rstrip('.')}"

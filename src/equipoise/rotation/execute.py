@@ -232,7 +232,6 @@ class Refusals:
         self._backoff.fail(workload, at, Reason(code, f"{why} ({refused[-1].detail})."))
 
     def held(self, workload: WorkloadRef, at: float) -> Reason | None:
-        """Hold until the backoff is over."""
         failure = self._backoff.failure(workload)
         return failure.last if failure is not None and at < failure.until else None
 

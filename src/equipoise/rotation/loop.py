@@ -124,7 +124,6 @@ class CyclePlanner:
     def _decided(
         self, targets: Sequence[Target], observed: Sequence[tuple[Observation, LedgerState] | FailedTurn]
     ) -> list[Planned | FailedTurn]:
-        """Decide for all observations, in batches."""
         batch = [
             (target.policy, each[0], each[1].memory)
             for target, each in zip(targets, observed, strict=True)
@@ -148,15 +147,8 @@ class CyclePlanner:
         self, target: Target, failed: FailedTurn, at: float, outcomes: Sequence[Outcome] = ()
     ) -> CycleItem:
         """Record the error that ended a workload's part of the cycle, and return its item."""
-        decision = record_failure(
-            failed,
-            BALANCER,
-            self.ports.journal,
-            self.isolation,
-            at=at,
-            record_id=self.ports.new_id(at),
-            outcomes=outcomes,
-        )
+        journal, record_id = self.ports.journal, self.ports.new_id(at)
+        decision = record_failure(failed, BALANCER, journal, self.isolation, at, record_id, outcomes)
         return CycleItem(target, decision, outcomes, at=at, failed=failed)
 
 

@@ -211,7 +211,6 @@ def fresh_usage(usage: CpuUsage, at: float) -> Usage:
 
 
 def observe(policy: RotationPolicy, workload: Workload, snapshot: ClusterSnapshot) -> Observation:
-    """Return the observation of one workload from a snapshot."""
     ref, at = workload.ref, snapshot.at
     hpas = tuple(_hpa(hpa, at) for hpa in snapshot.hpas.get(ref, ()))
     try:
