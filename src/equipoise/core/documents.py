@@ -11,7 +11,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import yaml
@@ -253,8 +252,10 @@ def _take_alias(event: Any, document: int, above: list[_Open], anchored: dict[st
 def read_document(text: str) -> Any:
     """Read one document. JSON is read as JSON, which is quicker and knows all of its escapes."""
     if text.lstrip()[:1] in {"{", "["}:
-        with suppress(json.JSONDecodeError):
+        try:
             return read_json(text)
+        except json.JSONDecodeError:
+            pass
     return load(text)
 
 

@@ -155,7 +155,8 @@ def reconcile(
     suspended = [pod for pod in lists.registered if _is(listed, pod, ListedState.LEAVING)]
     suspended += unready if is_mostly_ready else []
     actions += [SuspendPod(pod.name, pod.uid) for pod in suspended if not pod.is_draining]
-    actions += _resumed(lists, listed)
+    back = [pod for pod in lists.registered if pod.is_suspended and _is(listed, pod, ListedState.READY)]
+    actions += [ResumePod(pod.name, pod.uid) for pod in back if pod.uid in {"", listed[pod.name].uid}]
     actions += _registered(lists)
     held: list[Held] = []
     of = f"of {len(lists.registered)} registered pods are"
@@ -207,12 +208,6 @@ def _ended_and_missing(
 def _is(listed: Mapping[str, ListedPod], pod: RegisteredPod, state: ListedState) -> bool:
     found = listed.get(pod.name)
     return found is not None and found.state is state
-
-
-def _resumed(lists: PodLists, listed: Mapping[str, ListedPod]) -> Iterator[RegistrationAction]:
-    for pod in lists.registered:
-        if pod.is_suspended and _is(listed, pod, ListedState.READY) and pod.uid in {"", listed[pod.name].uid}:
-            yield ResumePod(pod.name, pod.uid)
 
 
 def _registered(lists: PodLists) -> Iterator[RegistrationAction]:

@@ -9,7 +9,6 @@ size of a recorded series in turn.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -64,11 +63,6 @@ class Observation(msgspec.Struct, frozen=True):
 def moment_of(seconds: float | Fraction) -> int:
     """Return a time in whole milliseconds, the unit of windows."""
     return round(Fraction(seconds) * 1000)
-
-
-def time_of(milliseconds: int) -> datetime:
-    """Return a time in milliseconds as a datetime in UTC."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def read_inputs(inputs: Mapping[str, str]) -> dict[str, int]:

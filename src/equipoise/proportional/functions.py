@@ -222,16 +222,13 @@ def with_values(
     containers: Sequence[Container], slots: Iterable[Slot], values: Mapping[str, int]
 ) -> tuple[Container, ...]:
     """Return the containers as they would be with these values."""
-    changed = list(containers)
+    changed = {container.name: container for container in containers}
     for slot in slots:
-        if slot.key not in values:
-            continue
-        amount = values[slot.key] * slot.unit_nanos / NANO
-        for number, container in enumerate(changed):
-            if container.name == slot.container:
-                field = FIELDS[slot.section, slot.resource.value]
-                changed[number] = msgspec.structs.replace(container, **{field: amount})
-    return tuple(changed)
+        if slot.key in values and slot.container in changed:
+            amount = values[slot.key] * slot.unit_nanos / NANO
+            field = {FIELDS[slot.section, slot.resource.value]: amount}
+            changed[slot.container] = msgspec.structs.replace(changed[slot.container], **field)
+    return tuple(changed.values())
 
 
 def qos_class(containers: Sequence[Container]) -> str:

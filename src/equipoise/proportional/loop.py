@@ -168,14 +168,8 @@ class ProportionalLoop:
         snapshot = take_snapshot(
             self.cluster, assigned, at, namespace, self._isolation, is_cluster_wide=self.is_cluster_wide
         )
-        guards = Guards(
-            self.pauses,
-            self.leadership,
-            taken_at=at,
-            now=self.now or (lambda: at),
-            change_seconds=self.change_seconds,
-            rollout_seconds=self.rollout_seconds,
-        )
+        now = self.now or (lambda: at)
+        guards = Guards(self.pauses, self.leadership, at, now, self.change_seconds, self.rollout_seconds)
         return [self._reconcile_isolated(item, snapshot, guards) for item in assigned]
 
     def _reconcile_isolated(

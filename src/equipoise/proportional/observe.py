@@ -148,7 +148,7 @@ def assign(
             found = f"{ref}{hint if ref.kind == 'ReplicaSet' else ''}"
             sentence = f"spec.scaleTargetRef: expected a workload in this namespace, found no {found}"
             return RejectedPolicy("NoWorkload", sentence)
-        return _misfit(own.spec, workload) or Assignment(policy, own, mode, workload)
+        return _misfit(own.spec, ref, workload) or Assignment(policy, own, mode, workload)
 
     to_assign = [policy for policy in policies if policy.ref in readable]
     assigned, not_assigned = assign_each(to_assign, assign_one, isolation)
@@ -164,9 +164,8 @@ def _setter(advised: Mapping[WorkloadRef, str], ref: WorkloadRef) -> str:
     return f"{vpa}, may set the requests of {ref}" if vpa else ""
 
 
-def _misfit(spec: ScalingPolicySpec, workload: Workload) -> RejectedPolicy | None:
+def _misfit(spec: ScalingPolicySpec, ref: WorkloadRef, workload: Workload) -> RejectedPolicy | None:
     """Return why the policy does not fit the workload that it names."""
-    ref = workload.ref
     if ref.kind == "ReplicaSet" and workload.owner is not None:
         maker = f"{workload.owner.kind} {workload.owner.name}"
         sentence = f"expected a workload of its own, but {maker} made {ref}: name {maker} instead"

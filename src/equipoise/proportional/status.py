@@ -1,4 +1,4 @@
-"""The custom resource `ScalingPolicy`, the status of a live one, and whether it must be written now. Pure.
+"""The custom resource `ScalingPolicy`, the status of a live one, and whether it must be written now.
 
 The API server should not get a write in every cycle. A status is written when a reason or a condition changes
 or a change is about to be made; other differences (a target, the window) are written by a checkpoint, at most
@@ -6,6 +6,7 @@ once a minute.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
@@ -22,7 +23,7 @@ from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.status import condition, has_condition, keep_transition_time, timestamp
 from equipoise.ports import Actuator, PolicyObject
 from equipoise.proportional.applied import KEY, PolicyMemory
-from equipoise.proportional.decide import Assessment, time_of
+from equipoise.proportional.decide import Assessment
 from equipoise.proportional.functions import CompiledPolicy, Slot
 from equipoise.proportional.parse import WrittenScalingPolicySpec
 from equipoise.proportional.smoothing import ProportionalMemory
@@ -55,7 +56,8 @@ def _resource(slot: Slot, assessment: Assessment, memory: ProportionalMemory) ->
 
 
 def _time(milliseconds: int) -> str:
-    return time_of(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 CHECKPOINT_SECONDS = 60.0
@@ -115,42 +117,32 @@ def next_status(
     if status_input.cost or "message" in old:
         status["message"] = status_input.cost or old["message"]
     reason = {"reason": decision.reason.code.value, "sentence": decision.reason.sentence}
-    is_significant = status_input.is_executed or _is_significant(
-        old, policy.generation, conditions, decision, status
+    before = old.get("lastDecision", {})
+    is_significant = (
+        status_input.is_executed
+        or not _has_conditions(old, conditions)
+        or _essence(old, before.get("reason")) != _essence(status, reason["reason"])
     )
     is_same = all(old.get(name) == part for name, part in status.items())
     is_due = not is_same and _is_due(status_input.memory.smoothing, compiled, at, written_at)
     if not is_significant and not is_due:
         return None
-    before = old.get("lastDecision", {})
     is_same_decision = not is_significant and before.get("reason") == reason["reason"]
     status["lastDecision"] = before if is_same_decision else reason | {"subject": decision.subject, "at": now}
     status["conditions"] = [keep_transition_time(condition, old, now) for condition in conditions]
     return status
 
 
-def _is_significant(
-    old: Mapping[str, Any],
-    generation: int,
-    conditions: Sequence[Mapping[str, Any]],
-    decision: Decision,
-    status: Mapping[str, Any],
-) -> bool:
-    reasons = {entry.get("name"): entry.get("reason") for entry in old.get("resources", ())}
-    return (
-        old.get("observedGeneration") != generation
-        or old.get("lastDecision", {}).get("reason") != decision.reason.code.value
-        or reasons != {entry["name"]: entry.get("reason") for entry in status["resources"]}
-        or not _has_conditions(old, conditions)
-        or _has_all_pods(old.get("podsAtTarget", "")) != _has_all_pods(status["podsAtTarget"])
-        or _contention(old) != _contention(status)
-    )
+def _essence(status: Mapping[str, Any], reason: str | None) -> tuple[Any, ...]:
+    """Return what is written at once when it changes, given the reason of the decision.
 
-
-def _contention(status: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the part of the memory that a new leader needs at once: who reverted values, and when."""
+    Of the memory, a new leader needs at once who reverted values, and when.
+    """
+    reasons = {entry.get("name"): entry.get("reason") for entry in status.get("resources", ())}
+    done, _, total = status.get("podsAtTarget", "").partition("/")
     applied = status.get("memory", {}).get(KEY, {})
-    return applied.get("foughtBy"), applied.get("reverts")
+    contention = applied.get("foughtBy"), applied.get("reverts")
+    return status.get("observedGeneration"), reason, reasons, done == total, contention
 
 
 def _is_due(
@@ -201,11 +193,6 @@ def _has_conditions(old: Mapping[str, Any], conditions: Sequence[Mapping[str, An
     fields = ("status", "reason", "observedGeneration")
     is_same = {each["type"] for each in conditions} == before
     return is_same and all(has_condition(old, each, fields) for each in conditions)
-
-
-def _has_all_pods(ratio: str) -> bool:
-    done, _, total = ratio.partition("/")
-    return done == total
 
 
 def report_event(

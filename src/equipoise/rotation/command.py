@@ -99,22 +99,22 @@ def plan(
     isolation.begin(at)
     planner = CyclePlanner(ports, options, isolation, is_acting=False)
     workloads = choose_workloads(ports.cluster, namespace, names)
-    cycle = planner.plan_cycle(_targets(policy, workloads), at, namespace)
+    guards, plans = planner.plan_cycle(_targets(policy, workloads), at, namespace)
     decisions = []
-    for target, planned in cycle.planned:
+    for target, planned in plans:
         ports.heartbeat()
         found: Decision | FailedTurn
         if isinstance(planned, FailedTurn):
             found = planned
         else:
-            work = partial(_preview, ports, cycle.guards, planned, uses_dry_run=uses_dry_run)
+            work = partial(_preview, ports, guards, planned, uses_dry_run=uses_dry_run)
             found = isolation.turn(target.workload.ref.subject, work)
         decisions.append(
             planner.failed(target, found, at).decision if isinstance(found, FailedTurn) else found
         )
-    if cycle.snapshot.failures:
-        raise WorldFailed("; ".join(cycle.snapshot.failures))
-    for warning in _warnings(cycle.snapshot, isolation):
+    if guards.snapshot.failures:
+        raise WorldFailed("; ".join(guards.snapshot.failures))
+    for warning in _warnings(guards.snapshot, isolation):
         warn(warning)
     return decisions
 

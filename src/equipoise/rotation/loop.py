@@ -67,15 +67,6 @@ DEFAULTS = Options()
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
-    """The observations and decisions of one cycle, and its guards."""
-
-    snapshot: ClusterSnapshot
-    guards: Guards
-    planned: Sequence[tuple[Target, Planned | FailedTurn]]
-
-
-@dataclass(frozen=True, slots=True)
 class CyclePlanner:
     """Observes and decides for many workloads at once. Read-only."""
 
@@ -91,8 +82,8 @@ class CyclePlanner:
         at: float,
         namespace: str | None = None,
         others: Sequence[Workload] = (),
-    ) -> Cycle:
-        """Observe and decide; for the `others`, only count the pods that are away."""
+    ) -> tuple[Guards, list[tuple[Target, Planned | FailedTurn]]]:
+        """Observe and decide; for the `others`, only count the pods that are away. Return also the guards."""
         ports, options = self.ports, self.options
         epoch = ports.leadership.epoch()
         reader = SnapshotReader(ports, self.isolation, options.namespaces_protected, self.is_acting)
@@ -103,7 +94,7 @@ class CyclePlanner:
         observed = [self._observed(target, snapshot, ledgers) for target in targets]
         budget = DisruptionBudget(set(snapshot.away), options.disturbed_in_cluster_max, snapshot.pdbs)
         guards = Guards(ports, budget, snapshot, epoch, self.is_acting)
-        return Cycle(snapshot, guards, list(zip(targets, self._decided(targets, observed), strict=True)))
+        return guards, list(zip(targets, self._decided(targets, observed), strict=True))
 
     def _observed(
         self, target: Target, snapshot: ClusterSnapshot, ledgers: Ledgers
@@ -180,22 +171,22 @@ class Rotator:
     ) -> tuple[list[CycleItem], ClusterSnapshot]:
         """Plan a cycle and execute it, workload by workload; each workload's guards count earlier actions."""
         planner = CyclePlanner(self.ports, self.options, self.isolation)
-        cycle = planner.plan_cycle(targets, at, namespace, others)
+        guards, plans = planner.plan_cycle(targets, at, namespace, others)
         items = []
-        for target, planned in cycle.planned:
+        for target, planned in plans:
             self.ports.heartbeat()
             outcomes: list[Outcome] = []
             item: CycleItem | FailedTurn
             if isinstance(planned, FailedTurn):
                 item = planned
             else:
-                work = partial(self._execute, planned, cycle.guards, outcomes)
+                work = partial(self._execute, planned, guards, outcomes)
                 item = self.isolation.turn(target.workload.ref.subject, work)
             if isinstance(item, FailedTurn):
                 self._streaks.pop(target.workload.ref, None)
                 item = planner.failed(target, item, at, outcomes)
             items.append(item)
-        return items, cycle.snapshot
+        return items, guards.snapshot
 
     def _execute(self, planned: Planned, guards: Guards, outcomes: list[Outcome]) -> CycleItem:
         """Guard one decision, execute the remaining actions, and record it; appends to `outcomes`."""

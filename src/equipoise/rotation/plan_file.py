@@ -95,25 +95,11 @@ def read_plan_file(
     if file.hpa is not None:
         metric = HpaMetric("Resource", file.hpa.metric, file.hpa.target.type, file.hpa.target.value)
         hpas = (ObservedHpa(file.hpa.name or policy.hpa_prefix, (metric,)),)
-    return policy, Observation(
-        subject=subject,
-        at=0.0,
-        hpas=hpas,
-        pods=tuple(_pod(pod) for pod in file.pods),
-        namespace=namespace,
+    pods = tuple(
+        PodLoad(each.name, each.cpu, each.request, each.ready, each.age, each.restarts > 0, each.node)
+        for each in file.pods
     )
-
-
-def _pod(pod: _Pod) -> PodLoad:
-    return PodLoad(
-        name=pod.name,
-        cpu_cores=pod.cpu,
-        request_cores=pod.request,
-        is_ready=pod.ready,
-        age_seconds=pod.age,
-        has_restarted=pod.restarts > 0,
-        node=pod.node,
-    )
+    return policy, Observation(subject, at=0.0, hpas=hpas, pods=pods, namespace=namespace)
 
 
 def rotation_settings(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
@@ -121,21 +107,17 @@ def rotation_settings(environment: Mapping[str, str] = os.environ) -> dict[str, 
     settings: dict[str, Any] = {}
     for name, path in ENVIRONMENT.items():
         value = environment.get(name, "").strip()
-        if value:
-            _check(name, path, value)
-            _put(settings, path, value)
+        if not value:
+            continue
+        alone: dict[str, Any] = {}
+        _put(alone, path, value)
+        try:
+            RotationPolicy.model_validate(alone)
+        except DECODE_ERRORS as error:  # refused under the name that the user gave it
+            message = explain(error).partition(": ")[2]
+            raise BadInput(f"environment variable {name}: {message}") from error
+        settings = merged(settings, alone)
     return settings
-
-
-def _check(name: str, path: tuple[str, ...], value: str) -> None:
-    """Refuse a bad value under the name that the user gave it."""
-    alone: dict[str, Any] = {}
-    _put(alone, path, value)
-    try:
-        RotationPolicy.model_validate(alone)
-    except DECODE_ERRORS as error:
-        message = explain(error).partition(": ")[2]
-        raise BadInput(f"environment variable {name}: {message}") from error
 
 
 def set_options(texts: Sequence[str]) -> dict[str, Any]:

@@ -195,7 +195,9 @@ def held_by_scaling(policy: RotationPolicy, observation: Observation, target: fl
         usage = f"usage over {window:g} s still mixes before and after"
         sentence = f"HPA {hpa.name} scaled {ago:.0f} s ago, and {usage}."
         return Reason(Code.HELD_BY_SCALING, sentence, {"scaled_seconds": hpa.scaled_seconds})
-    return _held_before_scaling(hpa, workload, _mean_ratio(observation, target))
+    cores = [pod.cpu_cores for pod in observation.pods if pod.is_ready and pod.cpu_cores is not None]
+    ratio = math.fsum(cores) / len(cores) / target if cores and target > 0 else None
+    return _held_before_scaling(hpa, workload, ratio)
 
 
 def _held_before_scaling(hpa: ObservedHpa, workload: ObservedWorkload, ratio: float | None) -> Reason | None:
@@ -208,11 +210,6 @@ def _held_before_scaling(hpa: ObservedHpa, workload: ObservedWorkload, ratio: fl
     usage = f"The mean usage is {ratio * 100:.0f} % of what HPA {hpa.name} wants"
     sentence = f"{usage}, so it is about to scale {'up' if is_above else 'down'}."
     return Reason(Code.HELD_BY_SCALING, sentence, {"usage_ratio": ratio})
-
-
-def _mean_ratio(observation: Observation, target: float) -> float | None:
-    cores = [pod.cpu_cores for pod in observation.pods if pod.is_ready and pod.cpu_cores is not None]
-    return math.fsum(cores) / len(cores) / target if cores and target > 0 else None
 
 
 def was_scaled_since(policy: RotationPolicy, observation: Observation, since: float) -> bool:
