@@ -9,7 +9,7 @@ from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS
 from equipoise.core.errors import WorldFailed
 from equipoise.qos.state import AgentState, ThrottledContainer
 from equipoise.runtime.agent import node_api as surroundings
-from equipoise.runtime.agent.enforcement import CHECK_SECONDS, FOREIGN, RETRY_SECONDS, EnforcementGate
+from equipoise.runtime.agent.node_api import CHECK_SECONDS, FOREIGN, RETRY_SECONDS, EnforcementGate
 from equipoise.runtime.agent.run import Agent
 from equipoise.runtime.agent.state import StateFile
 from tests.support.agent.api import ID, PODS, UID, Api, agent_of, machine, running_pod

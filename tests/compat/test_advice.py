@@ -10,7 +10,7 @@ import pytest
 
 from equipoise.core.decision import Decision
 from equipoise.core.reason import Code
-from equipoise.engine.status import condition_of
+from equipoise.engine.policies import condition_of
 from equipoise.recommendation.policy import AdviceType
 from tests.e2e.conftest import Offered, new_namespace
 from tests.support.compat.servers import Thanos, VictoriaMetrics, rounded_now, split

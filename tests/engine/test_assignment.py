@@ -7,8 +7,8 @@ from pydantic import BaseModel
 
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.errors import BadInput
-from equipoise.engine.assignment import RejectedPolicy, assign_each, parse_policy
 from equipoise.engine.isolation import Isolation
+from equipoise.engine.policies import RejectedPolicy, assign_each, parse_policy
 from equipoise.ports import PolicyObject
 
 

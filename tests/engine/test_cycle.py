@@ -3,8 +3,9 @@
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.decision import EvictPod, Outcome, Record
 from equipoise.core.reason import Code
-from equipoise.engine.cycle import ignore, record_failure, status_error
-from equipoise.engine.isolation import Isolation
+from equipoise.engine.isolation import Isolation, ignore
+from equipoise.engine.policies import status_error
+from equipoise.engine.recording import record_failure
 from equipoise.ports import FailedTurn, PolicyObject
 
 POLICY = PolicyObject(ObjectRef("v1", "RotationPolicy", "shop", "web"), 1, "7", {}, {})

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from equipoise.core.decision import Decision, EvictPod
 from equipoise.core.ledger import GUEST_EPOCH
 from equipoise.core.reason import Code, Reason
+from equipoise.engine.executor import LeaselessLeadership
 from equipoise.engine.guards import count_streaks, held_by_leader, hold_spikes
-from equipoise.engine.leadership import LeaselessLeadership
 
 PLAN = Decision(
     "shop/web",

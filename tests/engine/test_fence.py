@@ -10,9 +10,8 @@ from equipoise.core.cluster import ObjectRef, PodRef, WorkloadRef
 from equipoise.core.decision import Action, EvictPod, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import AGE_MAX_SECONDS, ENTRIES_MAX, Entry, EntryState, Fenced, Ledger
-from equipoise.engine.cycle import ignore
 from equipoise.engine.executor import Executed, FencedExecutor, Intent, evict, execute_isolated
-from equipoise.engine.isolation import Isolation
+from equipoise.engine.isolation import Isolation, ignore
 from equipoise.ports import Actuator, EvictionAnswer, EvictionResult, Leadership, Store, StoreConflict, Stored
 
 KEY = WorkloadRef("apps/v1", "Deployment", "shop", "web")

@@ -7,7 +7,7 @@ import pytest
 
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.errors import WorldFailed
-from equipoise.engine.status import (
+from equipoise.engine.policies import (
     StatusWrite,
     condition,
     condition_of,

@@ -207,7 +207,7 @@ def test_a_status_is_written_to_an_object_that_cannot_be_read() -> None:
 
 def test_a_policy_that_cannot_be_read_is_refused_whatever_it_said_before() -> None:
     """Its workload is not acted on by what an older version of it said, also where it is cached."""
-    from equipoise.engine.assignment import RejectedPolicy
+    from equipoise.engine.policies import RejectedPolicy
     from equipoise.proportional.observe import PolicyCache
     from equipoise.rotation.status import assign
 

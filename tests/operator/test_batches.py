@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from equipoise.engine.executor import LeaselessLeadership, StoppingLeadership
 from equipoise.engine.isolation import BatchLost, Isolation
-from equipoise.engine.leadership import LeaselessLeadership, StoppingLeadership
 from equipoise.runtime.operator.worker import Batches
 from tests.support.operator import worker_functions as work
 from tests.support.operator.worlds import WAIT_SECONDS, eventually

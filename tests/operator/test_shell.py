@@ -9,8 +9,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from equipoise.core.errors import SetUpWrong, WorldFailed
+from equipoise.engine.executor import StoppingLeadership
 from equipoise.engine.isolation import failed_turn
-from equipoise.engine.leadership import StoppingLeadership
 from equipoise.ports import CycleReport
 from equipoise.runtime.http import HttpServer, make_app
 from equipoise.runtime.metrics import OperatorMetrics

@@ -16,7 +16,7 @@ from equipoise.core.documents import explain
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
-from equipoise.engine.assignment import RejectedPolicy
+from equipoise.engine.policies import RejectedPolicy
 from equipoise.ports import CycleReport, PolicyObject
 from equipoise.proportional import loop, observe
 from equipoise.proportional.loop import ProportionalLoop

@@ -11,7 +11,7 @@ from equipoise.cli.replay import compare
 from equipoise.core.cluster import HpaSpec
 from equipoise.core.decision import Record
 from equipoise.crd.targets import Mode
-from equipoise.engine.status import condition_of
+from equipoise.engine.policies import condition_of
 from equipoise.ports import Applier, ApplyAnswer, ApplyResult
 from equipoise.runtime.metrics import OperatorMetrics
 from tests.support.recommendation.analytics_cluster import ALL, ANNOTATION, PERIOD, WEB, AnalyticsCluster

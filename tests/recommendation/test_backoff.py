@@ -3,7 +3,7 @@
 from typing import Any
 
 from equipoise.core.errors import WorldFailed
-from equipoise.engine.status import condition_of
+from equipoise.engine.policies import condition_of
 from equipoise.ports import NoHistory, StoreConflict
 from tests.support.recommendation.analytics_cluster import PERIOD, SPEC, AnalyticsCluster
 

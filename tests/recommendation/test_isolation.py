@@ -10,9 +10,9 @@ import pytest
 from equipoise.core.decision import Decision
 from equipoise.core.documents import explain
 from equipoise.crd.targets import Mode
-from equipoise.engine import assignment as engine_assignment
+from equipoise.engine import policies as engine_policies
 from equipoise.engine.isolation import BatchLost
-from equipoise.engine.status import condition_of
+from equipoise.engine.policies import condition_of
 from equipoise.ports import CycleReport, PolicyObject
 from equipoise.ports.cluster import UsageHistory
 from equipoise.recommendation import advisor, loop, publish
@@ -87,7 +87,7 @@ def _change_odd(offices: Offices, **changes: Any) -> None:
 
 
 def _bad_spec(offices: Offices, error: Exception, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine_assignment, "explain", failing(explain, lambda _: True, error))
+    patch.setattr(engine_policies, "explain", failing(explain, lambda _: True, error))
     _change_odd(offices, spec={"type": 7})
 
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from equipoise.crd.targets import Mode
-from equipoise.engine.status import condition_of
+from equipoise.engine.policies import condition_of
 from tests.support.recommendation.analytics_cluster import ANNOTATION, PERIOD, SPEC, WEB, AnalyticsCluster
 
 MORE = {"config": {**SPEC["config"], "ehpa.default-min-replicas": "9"}}

@@ -10,7 +10,7 @@ import pytest
 from equipoise.core.documents import explain
 from equipoise.core.ledger import Ledger
 from equipoise.core.reason import Code
-from equipoise.engine import assignment as engine_assignment
+from equipoise.engine import policies as engine_policies
 from equipoise.ports import CycleReport, Stored
 from equipoise.rotation import decide, loop
 from equipoise.sim.load import Constant
@@ -149,7 +149,7 @@ def _bad_selector(shop: Shop, error: Exception, patch: pytest.MonkeyPatch) -> No
 
 
 def _bad_spec(shop: Shop, error: Exception, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine_assignment, "explain", failing(explain, lambda _: True, error))
+    patch.setattr(engine_policies, "explain", failing(explain, lambda _: True, error))
     _change(shop, spec={"mode": 7})
 
 

@@ -11,8 +11,8 @@ from equipoise.core.decision import Decision, Record
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import GUEST_EPOCH
 from equipoise.core.reason import Code
-from equipoise.engine.cycle import ignore
-from equipoise.engine.leadership import LeaselessLeadership
+from equipoise.engine.executor import LeaselessLeadership
+from equipoise.engine.isolation import ignore
 from equipoise.ports import EvictionResult, Stored
 from equipoise.rotation.balancer import redecide
 from equipoise.rotation.command import RotateCommand, plan

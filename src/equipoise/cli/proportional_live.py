@@ -18,7 +18,7 @@ from equipoise.core.decision import Outcome, Record
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
-from equipoise.engine.assignment import RejectedPolicy
+from equipoise.engine.policies import RejectedPolicy
 from equipoise.ports import PolicyObject
 from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.loop import PolicyResult, ProportionalLoop

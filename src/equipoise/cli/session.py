@@ -15,7 +15,7 @@ from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.cli.journal import CommandJournal, new_ids
 from equipoise.core.cluster import WorkloadRef
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.engine.leadership import LeaselessLeadership
+from equipoise.engine.executor import LeaselessLeadership
 from equipoise.ports import Metrics, Pauses
 from equipoise.runtime.metrics_source import PrometheusOptions, prometheus_metrics, resource_metrics
 from equipoise.runtime.output import warn

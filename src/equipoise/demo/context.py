@@ -16,7 +16,7 @@ from rich.text import Text
 
 from equipoise.adapters.journal import RecordIds, SqliteJournal
 from equipoise.core.decision import Record
-from equipoise.engine.cycle import ignore
+from equipoise.engine.isolation import ignore
 from equipoise.runtime.console import Console, bar
 from equipoise.sim.store import SimPolicies
 from equipoise.sim.world import World

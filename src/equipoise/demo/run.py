@@ -21,7 +21,7 @@ from equipoise.core.decision import Record
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.demo.context import DAY_SECONDS, LABEL, DemoContext, Notes, Scene
 from equipoise.engine.balancer import BALANCERS
-from equipoise.engine.cycle import ignore
+from equipoise.engine.isolation import ignore
 from equipoise.runtime.console import Console
 from equipoise.sim.invariants import InvariantBroken
 from equipoise.sim.world import World

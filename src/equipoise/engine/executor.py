@@ -5,8 +5,13 @@ leader for a moment; still no budget may be used twice. So before anything is se
 compare-and-swap to the ledger version that the guards have read, with the epoch of our Lease. Every prefix of
 the steps is safe: a crash after the intent or after the action leaves an entry that counts as done; a process
 that was suspended in between finds that it is no longer the leader, and sends nothing.
+
+A command and a node agent act without a Lease: the compare-and-swap of each ledger excludes concurrent
+actions. A process that was asked to stop is no longer the leader, so it finishes the present action and
+begins none.
 """
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,9 +19,8 @@ from typing import Any, NamedTuple
 from equipoise.core.cluster import PodRef, WorkloadRef
 from equipoise.core.decision import Action, Outcome
 from equipoise.core.errors import WorldFailed
-from equipoise.core.ledger import Entry, EntryState, Fenced, Ledger
-from equipoise.engine.cycle import ignore
-from equipoise.engine.isolation import Isolation
+from equipoise.core.ledger import GUEST_EPOCH, Entry, EntryState, Fenced, Ledger
+from equipoise.engine.isolation import Isolation, ignore
 from equipoise.ports import Actuator, EvictionResult, Leadership, Store, StoreConflict, Stored
 
 SETTLE_TRIES = 5
@@ -175,3 +179,34 @@ def execute_isolated(
         return Executed(Outcome(action, "Unknown", str(error)))
     except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
         return Executed(Outcome(action, "Unknown", isolation.take(subject, error).error))
+
+
+class LeaselessLeadership:
+    """Is the leader for a limited time after a snapshot, in the epoch of processes without a Lease.
+
+    A process that was suspended between its snapshot and an action is no longer the leader, like one that
+    lost its Lease.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], valid_seconds: float = 120.0) -> None:
+        self._monotonic = monotonic
+        self._valid_seconds = valid_seconds
+        self._renewed_at = monotonic()
+
+    def renew(self) -> None:
+        """Start the time anew; call it right before the cluster is observed."""
+        self._renewed_at = self._monotonic()
+
+    def epoch(self) -> int | None:
+        return GUEST_EPOCH if self._monotonic() - self._renewed_at < self._valid_seconds else None
+
+
+class StoppingLeadership:
+    """Is the leader while `inner` is, until this process is asked to stop."""
+
+    def __init__(self, inner: Leadership, stopping: threading.Event) -> None:
+        self._inner = inner
+        self._stopping = stopping
+
+    def epoch(self) -> int | None:
+        return None if self._stopping.is_set() else self._inner.epoch()

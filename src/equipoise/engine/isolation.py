@@ -39,6 +39,10 @@ class WorkerBusy(WorldFailed):
     """A batch was not begun, since the worker is busy: no item of it is to blame."""
 
 
+def ignore(*_: object) -> None:
+    """Do nothing: the default of callbacks."""
+
+
 def _always() -> bool:
     return True
 

@@ -15,6 +15,8 @@ import msgspec
 from equipoise import __version__
 from equipoise.core.decision import Decision, Outcome, Record, hash_inputs
 from equipoise.core.reason import Code, Reason
+from equipoise.engine.isolation import Isolation, failed_decision
+from equipoise.ports import FailedTurn, Journal
 
 Guard = Callable[[Mapping[str, Any]], Reason | None]
 """Returns the reason to wait from the numbers of the recorded reason."""
@@ -90,3 +92,19 @@ def failed_record(
         outcomes=tuple(outcomes),
         version=__version__,
     )
+
+
+def record_failure(
+    failed: FailedTurn,
+    balancer: str,
+    journal: Journal,
+    isolation: Isolation,
+    at: float,
+    record_id: str,
+    outcomes: Sequence[Outcome] = (),
+) -> Decision:
+    """Record a failed turn with the actions sent before the error; return the decision that reports it."""
+    decision = failed_decision(failed, outcomes)
+    written = failed_record(balancer, decision, at, record_id, outcomes)
+    isolation.attempt(failed.subject, lambda: journal.append(written))
+    return decision

@@ -18,9 +18,8 @@ from equipoise.core.decision import Decided, Decision, MovePod, Outcome, Recover
 from equipoise.core.errors import WorldFailed
 from equipoise.core.pools import PoolAnswer, PoolCode, PoolsSnapshot
 from equipoise.core.reason import Reason
-from equipoise.engine.cycle import ignore
 from equipoise.engine.guards import held_by_leader, held_by_pause
-from equipoise.engine.isolation import Isolation, failed_decision
+from equipoise.engine.isolation import Isolation, failed_decision, ignore
 from equipoise.engine.recording import as_json, failed_record, record
 from equipoise.pools.decide import TierBalance, decide, moves_of
 from equipoise.pools.invariants import violations

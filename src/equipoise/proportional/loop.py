@@ -11,11 +11,9 @@ from equipoise.core.cluster import Pod
 from equipoise.core.decision import Decision, Outcome
 from equipoise.core.ledger import Ledger
 from equipoise.crd.targets import Mode
-from equipoise.engine.assignment import RejectedPolicy
-from equipoise.engine.cycle import ignore, record_failure, status_error
-from equipoise.engine.isolation import Isolation
-from equipoise.engine.recording import record
-from equipoise.engine.status import StatusWrite, write_status
+from equipoise.engine.isolation import Isolation, ignore
+from equipoise.engine.policies import RejectedPolicy, StatusWrite, status_error, write_status
+from equipoise.engine.recording import record, record_failure
 from equipoise.ports import (
     Actuator,
     Cluster,

@@ -28,8 +28,8 @@ from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
 from equipoise.core.quantity import NANO, NumberFormat, Quantity
 from equipoise.crd.targets import Mode
-from equipoise.engine.assignment import RejectedPolicy, assign_each, parse_policy, pods_by_workload
 from equipoise.engine.isolation import Isolation
+from equipoise.engine.policies import RejectedPolicy, assign_each, parse_policy, pods_by_workload
 from equipoise.ports import Cluster, FailedTurn, PolicyObject
 from equipoise.ports.actions import Sizes, every_workload
 from equipoise.proportional.applied import (

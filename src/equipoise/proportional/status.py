@@ -19,8 +19,13 @@ from equipoise.crd.definition import Column, DefinedKind
 from equipoise.crd.fields import Amount, Count, Memory, Moment, SchemaPart, Text, UniqueBy
 from equipoise.crd.status import ENTRIES_MAX, PolicyStatus, Reason, Sentence
 from equipoise.crd.targets import Mode
-from equipoise.engine.assignment import RejectedPolicy
-from equipoise.engine.status import condition, has_condition, keep_transition_time, timestamp
+from equipoise.engine.policies import (
+    RejectedPolicy,
+    condition,
+    has_condition,
+    keep_transition_time,
+    timestamp,
+)
 from equipoise.ports import Actuator, PolicyObject
 from equipoise.proportional.applied import KEY, PolicyMemory
 from equipoise.proportional.decide import Assessment

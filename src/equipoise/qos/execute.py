@@ -28,10 +28,9 @@ from equipoise.core.decision import (
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import GUEST_EPOCH, Ledger
 from equipoise.core.reason import Reason
-from equipoise.engine.cycle import ignore
-from equipoise.engine.executor import ActionResult, FencedExecutor, Intent, evict
+from equipoise.engine.executor import ActionResult, FencedExecutor, Intent, LeaselessLeadership, evict
 from equipoise.engine.guards import RECOVERY_SECONDS, held_by_anyone
-from equipoise.engine.leadership import LeaselessLeadership
+from equipoise.engine.isolation import ignore
 from equipoise.ports import Actuator, EvictionResult, Store
 from equipoise.ports.node import ContainerRef, Counters, Host, NodeContainer, NodePod
 from equipoise.qos.observation import NANOS_PER_MILLI, PERIOD_US, quota_of

@@ -17,9 +17,9 @@ from equipoise.core.decision import ApplyHpa, Decision, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.quantity import NumberFormat, Quantity
 from equipoise.core.reason import Code, Reason
-from equipoise.engine.cycle import ignore
 from equipoise.engine.disruption import adoption_opted_out_by
 from equipoise.engine.guards import held_by_pause
+from equipoise.engine.isolation import ignore
 from equipoise.ports import Applier, ApplyResult, Pauses
 from equipoise.recommendation.explain import AdviceDetails
 

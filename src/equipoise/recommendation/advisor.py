@@ -18,8 +18,7 @@ import numpy as np
 from equipoise.core.cluster import HpaSpec, Pod, Workload, WorkloadRef
 from equipoise.core.decision import Decision
 from equipoise.core.errors import WorldFailed
-from equipoise.engine.cycle import ignore
-from equipoise.engine.isolation import Isolation, WorkerBusy, failed_decision
+from equipoise.engine.isolation import Isolation, WorkerBusy, failed_decision, ignore
 from equipoise.ports import Autoscalers, Cluster, FailedTurn, History, Owners
 from equipoise.ports.cluster import CPU, MEMORY, Measure, UsageHistory
 from equipoise.recommendation.decide import Batch, Examined, examine_all

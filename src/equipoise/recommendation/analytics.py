@@ -16,9 +16,16 @@ from equipoise.core.errors import DECODE_ERRORS
 from equipoise.core.quantity import parse_moment
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.status import ENTRIES_MAX
-from equipoise.engine.assignment import RejectedPolicy, parse_policy
 from equipoise.engine.isolation import Isolation
-from equipoise.engine.status import condition, condition_of, has_condition, keep_transition_time, timestamp
+from equipoise.engine.policies import (
+    RejectedPolicy,
+    condition,
+    condition_of,
+    has_condition,
+    keep_transition_time,
+    parse_policy,
+    timestamp,
+)
 from equipoise.ports import FailedTurn, PolicyObject
 from equipoise.recommendation.adopt import ehpa_manifest
 from equipoise.recommendation.explain import AdviceDetails, coverage_percent

@@ -21,7 +21,7 @@ from equipoise.core.reason import Code
 from equipoise.crd.definition import Standing
 from equipoise.crd.targets import Mode
 from equipoise.engine.isolation import Isolation, failed_reason
-from equipoise.engine.status import condition_of, timestamp, write_status
+from equipoise.engine.policies import condition_of, timestamp, write_status
 from equipoise.ports.cluster import Cluster, NoHistory
 from equipoise.ports.state import CycleReport, FailedTurn, PolicyObject
 from equipoise.recommendation.advisor import AdviceBatch, Advised, DataSources, LeadershipLost, advise_all

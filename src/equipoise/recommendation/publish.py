@@ -10,11 +10,10 @@ from equipoise.core.decision import Decision, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
-from equipoise.engine.cycle import ignore
 from equipoise.engine.guards import held_by_pause
-from equipoise.engine.isolation import Isolation, failed_decision
+from equipoise.engine.isolation import Isolation, failed_decision, ignore
+from equipoise.engine.policies import condition_of
 from equipoise.engine.recording import failed_record
-from equipoise.engine.status import condition_of
 from equipoise.ports.actions import Actuator, Applier, ApplyResult
 from equipoise.ports.state import (
     Analyses,

@@ -17,9 +17,8 @@ from equipoise.core.decision import Action, Decision, Outcome
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
-from equipoise.engine.cycle import ignore
-from equipoise.engine.isolation import Isolation
-from equipoise.engine.leadership import LeaselessLeadership
+from equipoise.engine.executor import LeaselessLeadership
+from equipoise.engine.isolation import Isolation, ignore
 from equipoise.ports import Cluster, FailedTurn
 from equipoise.rotation.execute import REFUSED, Guards, Planned, held_by_server
 from equipoise.rotation.loop import DEFAULTS, CyclePlanner, Options, Rotator, record_of

@@ -19,13 +19,11 @@ from equipoise.core.decision import Decided, Decision, Outcome, Record
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
-from equipoise.engine.assignment import RejectedPolicy
-from equipoise.engine.cycle import record_failure, status_error
 from equipoise.engine.disruption import SYSTEM_NAMESPACES, DisruptionBudget
 from equipoise.engine.guards import count_streaks
 from equipoise.engine.isolation import Isolation
-from equipoise.engine.recording import record
-from equipoise.engine.status import write_status
+from equipoise.engine.policies import RejectedPolicy, status_error, write_status
+from equipoise.engine.recording import record, record_failure
 from equipoise.ports import CycleReport, FailedTurn, Policies, PolicyObject, StoreConflict, Stored
 from equipoise.rotation.decide import decide_all
 from equipoise.rotation.execute import (

@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from equipoise.core.cluster import FINISHED, Hpa, Pdb, Pod, Workload, WorkloadRef, hpas_by_workload
 from equipoise.core.errors import WorldFailed
-from equipoise.engine.assignment import pods_by_workload
-from equipoise.engine.cycle import ignore
 from equipoise.engine.disruption import SYSTEM_NAMESPACES, opted_out_by, protection_of
-from equipoise.engine.isolation import Isolation
+from equipoise.engine.isolation import Isolation, ignore
+from equipoise.engine.policies import pods_by_workload
 from equipoise.ports import (
     Actuator,
     Cluster,

@@ -14,9 +14,16 @@ from equipoise.core.cluster import ObjectRef, Workload, WorkloadRef
 from equipoise.core.decision import Decision, Outcome
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
-from equipoise.engine.assignment import RejectedPolicy, assign_each, parse_policy
 from equipoise.engine.isolation import Isolation
-from equipoise.engine.status import condition, has_condition, keep_transition_time, timestamp
+from equipoise.engine.policies import (
+    RejectedPolicy,
+    assign_each,
+    condition,
+    has_condition,
+    keep_transition_time,
+    parse_policy,
+    timestamp,
+)
 from equipoise.ports import Actuator, FailedTurn, PolicyObject
 from equipoise.rotation.policy import RotationPolicy, RotationPolicySpec
 from equipoise.rotation.progress import RotationDetails, RotationMemory

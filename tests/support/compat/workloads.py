@@ -23,7 +23,7 @@ from equipoise.cli.rotation_live import RotationRequest, apply_rotation
 from equipoise.cli.session import ClusterRequest
 from equipoise.core.decision import Decision
 from equipoise.core.reason import Code
-from equipoise.engine.status import condition_of
+from equipoise.engine.policies import condition_of
 from equipoise.recommendation.adopt import Adopted
 from equipoise.recommendation.advisor import AdviceScope
 from equipoise.recommendation.analytics import READY

@@ -13,8 +13,8 @@ from equipoise.adapters.kubernetes.advice import _kind
 from equipoise.adapters.kubernetes.kinds import DEPLOYMENTS
 from equipoise.core.errors import DECODE_ERRORS, BadInput, EquipoiseError, WorldFailed
 from equipoise.core.ledger import Ledger
-from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.isolation import Isolation
+from equipoise.engine.policies import RejectedPolicy
 from equipoise.pools.registration import PodLists, RegistrationRule, reconcile
 from equipoise.ports import PolicyObject
 from equipoise.proportional.applied import PolicyMemory, PolicyState

@@ -8,7 +8,7 @@ from equipoise.core.cluster import Container
 from equipoise.core.decision import EvictPod
 from equipoise.core.ledger import Entry, EntryState, Ledger
 from equipoise.crd.targets import Mode
-from equipoise.engine.leadership import LeaselessLeadership
+from equipoise.engine.executor import LeaselessLeadership
 from equipoise.ports.node import NodePod
 from equipoise.proportional.loop import ProportionalLoop
 from equipoise.qos.execute import LedgerEvictor, PodOwner

@@ -8,7 +8,7 @@ from equipoise.core.cluster import Container, HpaSpec, WorkloadRef
 from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
 from equipoise.crd.targets import Mode
-from equipoise.engine.status import condition_of
+from equipoise.engine.policies import condition_of
 from equipoise.ports import CycleReport, PolicyObject
 from equipoise.ports.cluster import UsageHistory
 from equipoise.recommendation.advisor import DataSources

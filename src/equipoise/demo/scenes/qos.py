@@ -11,7 +11,7 @@ from rich.text import Text
 from equipoise.core.cluster import Container, ObjectRef
 from equipoise.core.decision import EvictPod, Record, RestorePod, ThrottlePod
 from equipoise.demo.context import LABEL, MINUTE, DemoContext, columns, labelled
-from equipoise.engine.leadership import LeaselessLeadership
+from equipoise.engine.executor import LeaselessLeadership
 from equipoise.engine.recording import record
 from equipoise.ports import PolicyObject
 from equipoise.qos.execute import BALANCER, LedgerEvictor

@@ -25,8 +25,7 @@ from equipoise.ports import CycleReport
 from equipoise.qos.execute import BALANCER
 from equipoise.qos.loop import NodeCycleReport, QosLoop
 from equipoise.qos.policy import QosPolicy, policy_json
-from equipoise.runtime.agent.enforcement import PREVIEW, EnforcementGate
-from equipoise.runtime.agent.node_api import WatchedNode, ledger_evictor
+from equipoise.runtime.agent.node_api import PREVIEW, EnforcementGate, WatchedNode, ledger_evictor
 from equipoise.runtime.agent.reporting import AgentMetrics, EventReporter
 from equipoise.runtime.agent.state import Recovery, StateFile
 from equipoise.runtime.http import HttpServer, make_app

@@ -31,7 +31,7 @@ from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.quantity import print_seconds
 from equipoise.crd.definition import DefinedKind
 from equipoise.engine.balancer import balancer
-from equipoise.engine.leadership import StoppingLeadership
+from equipoise.engine.executor import StoppingLeadership
 from equipoise.ports import (
     Actuator,
     Autoscalers,

@@ -1,20 +1,25 @@
-"""Which policies can be followed, why the others cannot, and which pods belong to their workloads.
+"""Which policies can be followed, their status, and which pods belong to their workloads.
 
 A policy that cannot be parsed is not followed, and its status has the reason; the others are followed. Which
 of two policies with the same target is followed, each balancer decides: the first by name (rotation), neither
 (proportional), the oldest (recommendation).
+
+Every write of a status is sent to all watchers of the object, so it is written only when its content is new.
+The transition time of a condition is the time at which its status, not its reason, last changed; it is taken
+from the present status.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from equipoise.core.cluster import ObjectRef, Pod, Selector, Workload, WorkloadRef
 from equipoise.core.documents import explain
-from equipoise.core.errors import DECODE_ERRORS, BadInput
+from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
 from equipoise.engine.isolation import Isolation, failed_reason
-from equipoise.ports import FailedTurn, PolicyObject
+from equipoise.ports import FailedTurn, PolicyObject, StoreConflict
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -66,6 +71,70 @@ def assign_each(
             found[policy.ref] = assigned
     assert found.keys().isdisjoint(rejected), "a policy is followed or rejected"
     return found, rejected
+
+
+def timestamp(at: float) -> str:
+    """Return a time as the API server prints it: RFC 3339 in UTC, to the second."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def condition(
+    kind: str, reason: str, message: str, *, is_true: bool, generation: int | None = None
+) -> dict[str, Any]:
+    """Return a condition without its transition time."""
+    observed = {} if generation is None else {"observedGeneration": generation}
+    return {"type": kind, "status": str(is_true), "reason": reason, "message": message} | observed
+
+
+def condition_of(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Return a status' condition of this type; empty if it has none."""
+    conditions: Iterable[Any] = status.get("conditions") or ()
+    found = (each for each in conditions if isinstance(each, Mapping) and each.get("type") == kind)
+    return next(found, {})
+
+
+def keep_transition_time(new: Mapping[str, Any], old: Mapping[str, Any], now: str) -> dict[str, Any]:
+    """Return a condition with its transition time: the present status' unless `status` changes."""
+    assert new["status"] in {"True", "False"}, f"{new['status']} is no status of a condition of ours"
+    before = condition_of(old, new["type"])
+    since = before.get("lastTransitionTime") if before.get("status") == new["status"] else None
+    return {**new, "lastTransitionTime": since or now}
+
+
+def has_condition(
+    old: Mapping[str, Any], new: Mapping[str, Any], fields: Sequence[str] = ("status", "reason")
+) -> bool:
+    """Return whether a status already has this condition with the same values of these fields."""
+    before = condition_of(old, new["type"])
+    return all(before.get(field) == new[field] for field in fields)
+
+
+class StatusWrite(NamedTuple):
+    """Whether a status was written, and the error if that failed."""
+
+    is_written: bool
+    error: str = ""
+
+
+def write_status(
+    write: Callable[[PolicyObject, Mapping[str, Any]], object],
+    policy: PolicyObject,
+    status: Mapping[str, Any],
+) -> StatusWrite:
+    """Replace a status. A conflict is no error: the next cycle reads the other's change and tries again."""
+    try:
+        write(policy, status)
+    except StoreConflict:
+        return StatusWrite(False)
+    except WorldFailed as error:
+        return StatusWrite(False, f"the status of {policy.ref} was not written: {error}")
+    return StatusWrite(True)
+
+
+def status_error(isolation: Isolation, policy: PolicyObject, write: Callable[[], str]) -> str:
+    """Write a status and return why it could not be written; any other error becomes a failed turn."""
+    error = isolation.attempt(str(policy.ref), write)
+    return "" if isinstance(error, FailedTurn) else error
 
 
 Labels = tuple[tuple[str, str], ...]
