@@ -98,10 +98,6 @@ class LogLine(NamedTuple):
     fields: Mapping[str, object]
 
 
-def _no_lines(_: CycleReport | Exception) -> Iterable[LogLine]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Balancer:
     """The descriptor of one balancer, for the engine, the command line, the metrics and the dashboard."""
@@ -121,7 +117,7 @@ class Balancer:
     counters: tuple[CounterSpec, ...] = ()
     verbs: tuple[str, str] = ("evict", "evicted")
     """The verb for its action on a pod: imperative and past tense."""
-    log_lines: Callable[[CycleReport | Exception], Iterable[LogLine]] = _no_lines
+    log_lines: Callable[[CycleReport | Exception], Iterable[LogLine]] = lambda _: ()
     """Returns additional log lines for a report, or for the error that ended a cycle."""
 
 

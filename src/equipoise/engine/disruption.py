@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from equipoise.core.cluster import Pdb, Pod
+from equipoise.core.cluster import Pdb, Pod, Selector
 from equipoise.core.ledger import Ledger
 from equipoise.core.reason import Code, Reason
 
@@ -39,8 +39,7 @@ def held_by_kind(kind: str, *, includes_stateful_sets: bool) -> Reason | None:
     """Hold StatefulSets: a replacement has the same identity, and so the same share of the load."""
     if kind != "StatefulSet" or includes_stateful_sets:
         return None
-    sentence = "A StatefulSet is rotated only where includeStatefulSets says so."
-    return Reason(Code.OPTED_OUT, sentence)
+    return Reason(Code.OPTED_OUT, "A StatefulSet is rotated only where includeStatefulSets says so.")
 
 
 def opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
@@ -85,14 +84,11 @@ def protection_of(pod: Pod, *, includes_local_storage: bool, includes_stateful_s
     annotation = opted_out_by(pod.annotations)
     if annotation:
         return f"it is opted out by {annotation}"
-    if pod.has_local_storage and not includes_local_storage and not _is_marked_safe(pod):
+    values = dict(pod.annotations)
+    is_marked_safe = "true" in {_normalized(values.get(SAFE_TO_EVICT)), _normalized(values.get(ROTATE))}
+    if pod.has_local_storage and not includes_local_storage and not is_marked_safe:
         return "it has local storage"
     return ""
-
-
-def _is_marked_safe(pod: Pod) -> bool:
-    values = dict(pod.annotations)
-    return "true" in {_normalized(values.get(SAFE_TO_EVICT)), _normalized(values.get(ROTATE))}
 
 
 def _normalized(value: str | None) -> str:
@@ -107,20 +103,17 @@ class Waiting(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """Return why the pod may not be evicted now, as a sentence."""
         names = ", ".join(budget.name for budget in self.budgets)
         if len(self.budgets) > 1:
             return f"{self.pod.name} is selected by several budgets ({names}), which Kubernetes never evicts"
         (budget,) = self.budgets
         if not budget.is_current:
             return f"the budget {names} is still being worked out by Kubernetes"
-        if budget.disruptions_allowed > 0:
-            return (
-                f"the budget {names} allows {budget.disruptions_allowed} now, taken by pods before this one"
-            )
+        allowed = budget.disruptions_allowed
+        if allowed > 0:
+            return f"the budget {names} allows {allowed} now, taken by pods before this one"
         pods = "1 healthy pod" if budget.pods_healthy == 1 else f"{budget.pods_healthy} healthy pods"
-        counts = f"{pods}, {budget.pods_desired} needed"
-        return f"the budget {names} allows none now ({counts})"
+        return f"the budget {names} allows none now ({pods}, {budget.pods_desired} needed)"
 
 
 class Cleared(msgspec.Struct, frozen=True):
@@ -139,34 +132,22 @@ def clear(
     status is not current, which counts as 0 allowed. A pod under no budget may be evicted. A pod that waits
     costs no budget. `left` carries the remaining disruptions of each budget from one call to the next.
     """
-    namespaces = {pod.namespace for pod in candidates}
-    by_namespace: dict[str, list[Pdb]] = defaultdict(list)
+    by_namespace: dict[str, list[tuple[Pdb, Selector]]] = defaultdict(list)
     for budget in budgets:
-        if budget.namespace in namespaces:
-            by_namespace[budget.namespace].append(budget)
+        if budget.selector is not None:
+            by_namespace[budget.namespace].append((budget, budget.selector))
     left = {} if left is None else left
     may_go: list[Pod] = []
     waiting: list[Waiting] = []
     for pod in candidates:
-        matching = matching_budgets(pod, by_namespace[pod.namespace])
+        labels = dict(pod.labels)
+        matching = tuple(pdb for pdb, selector in by_namespace[pod.namespace] if selector.matches(labels))
         if _take_one(matching, left):
             may_go.append(pod)
         else:
             waiting.append(Waiting(pod, matching))
     assert len(may_go) + len(waiting) == len(candidates), "every pod goes or waits"
     return Cleared(tuple(may_go), tuple(waiting))
-
-
-def matching_budgets(pod: Pod, budgets: Iterable[Pdb]) -> tuple[Pdb, ...]:
-    """Return the budgets that select this pod."""
-    labels = dict(pod.labels)
-    return tuple(
-        budget
-        for budget in budgets
-        if budget.namespace == pod.namespace
-        and budget.selector is not None
-        and budget.selector.matches(labels)
-    )
 
 
 def _take_one(matching: tuple[Pdb, ...], left: dict[tuple[str, str], int]) -> bool:
@@ -207,9 +188,9 @@ def room_for_disruption(
     here = max(0, disturbed_max - disturbed)
     everywhere = max(0, disturbed_in_cluster_max - disturbed_in_cluster)
     numbers = {"disturbed": disturbed, "disturbed_in_cluster": disturbed_in_cluster}
-    scope, now, most = ("this workload", disturbed, disturbed_max)
+    scope, now, most = "this workload", disturbed, disturbed_max
     if everywhere < here:
-        scope, now, most = ("the cluster", disturbed_in_cluster, disturbed_in_cluster_max)
+        scope, now, most = "the cluster", disturbed_in_cluster, disturbed_in_cluster_max
     pods, are = ("pod", "is") if now == 1 else ("pods", "are")
     sentence = f"{now} {pods} of {scope} {are} disturbed now, and at most {most} may be; the rest wait."
     if now == 0:
@@ -236,9 +217,8 @@ class DisruptionBudget:
 
     def disturbed(self, pods: Iterable[Pod], replicas_wanted: int, ledger: Ledger) -> int:
         """Return how many pods of a workload are disrupted, were or may have been evicted, or are missing."""
-        sent, unfinished = ledger.sent(), list(pods)
-        disturbed = sum(pod.uid in self.away or pod.uid in sent for pod in unfinished)
-        return disturbed + max(0, replicas_wanted - len(unfinished))
+        uids, away = [pod.uid for pod in pods], self.away | ledger.sent()
+        return sum(uid in away for uid in uids) + max(0, replicas_wanted - len(uids))
 
     def room(self, disturbed: int, disturbed_max: int) -> tuple[int, Reason]:
         """Return how many more pods of a workload may be disrupted, and the reason that holds the rest."""

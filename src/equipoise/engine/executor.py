@@ -26,15 +26,6 @@ from equipoise.ports import Actuator, EvictionResult, Leadership, Store, StoreCo
 SETTLE_TRIES = 5
 """Attempts to write an outcome when another writer is faster."""
 
-STATES = {
-    EvictionResult.ACCEPTED: EntryState.DONE,
-    EvictionResult.BLOCKED: EntryState.FAILED,
-    EvictionResult.GONE: EntryState.FAILED,
-    EvictionResult.REFUSED: EntryState.FAILED,
-    EvictionResult.FORBIDDEN: EntryState.FAILED,
-}
-"""The state of the intent after each answer to an eviction."""
-
 
 class ActionResult(NamedTuple):
     """The result of an action that was sent, and the state of its intent."""
@@ -47,7 +38,8 @@ class ActionResult(NamedTuple):
 def evict(actuator: Actuator, pod: PodRef, grace_seconds: int | None = None) -> ActionResult:
     """Send an eviction of this incarnation of a pod."""
     answer = actuator.evict(pod, grace_seconds=grace_seconds)
-    return ActionResult(answer.result.value, answer.detail, STATES[answer.result])
+    state = EntryState.DONE if answer.result is EvictionResult.ACCEPTED else EntryState.FAILED
+    return ActionResult(answer.result.value, answer.detail, state)
 
 
 class Intent(NamedTuple):
@@ -140,30 +132,20 @@ class FencedExecutor:
     def _settle(self, key: WorkloadRef, entry_id: str, state: EntryState, stored: Stored) -> Stored | None:
         """Write the outcome, and return the ledger on which the next action may be based.
 
-        Returns None when another writer was faster, since the guards have not read that version.
+        When another writer was faster, the outcome is written into the newest version; then None is returned,
+        since the guards have not read that version. If that fails the intent stays, and counts as done.
         """
-        try:
-            ledger = Ledger.from_data(stored.data).settled(entry_id, state)
-            return self.store.write(key, ledger.to_data(), stored.version)
-        except StoreConflict:
-            self._settle_anew(key, entry_id, state)
-        except WorldFailed:
-            return None
-        return None
-
-    def _settle_anew(self, key: WorkloadRef, entry_id: str, state: EntryState) -> None:
-        """Write the outcome into the newest version. If that fails the intent stays, and counts as done."""
-        for _ in range(SETTLE_TRIES):
+        for attempt in range(1 + SETTLE_TRIES):
             try:
-                stored = self.store.read(key)
+                stored = self.store.read(key) if attempt else stored
                 ledger = Ledger.from_data(stored.data).settled(entry_id, state)
-                self.store.write(key, ledger.to_data(), stored.version)
+                written = self.store.write(key, ledger.to_data(), stored.version)
             except StoreConflict:
                 continue
             except WorldFailed:
-                return
-            else:
-                return
+                break
+            return None if attempt else written
+        return None
 
 
 def execute_isolated(

@@ -25,16 +25,11 @@ def held_by_cooldown(ledger: Ledger, balancer: str, cooldown_seconds: float, at:
     if last is None or at - last >= cooldown_seconds:
         return None
     left = cooldown_seconds - (at - last)
+    sentence = f"The last action was {at - last:.0f} s ago, and the next waits {left:.0f} s more."
     if at < last:
-        sentence = (
-            f"The ledger has an action {last - at:.0f} s in the future: a clock is wrong, or the ledger."
-        )
-        return Reason(Code.HELD_BY_COOLDOWN, sentence, {"seconds_left": left})
-    return Reason(
-        Code.HELD_BY_COOLDOWN,
-        f"The last action was {at - last:.0f} s ago, and the next waits {left:.0f} s more.",
-        {"seconds_left": left},
-    )
+        ahead = last - at
+        sentence = f"The ledger has an action {ahead:.0f} s in the future: a clock is wrong, or the ledger."
+    return Reason(Code.HELD_BY_COOLDOWN, sentence, {"seconds_left": left})
 
 
 def count_streaks(before: Mapping[str, int], hot: Collection[str]) -> dict[str, int]:
@@ -59,18 +54,12 @@ def held_by_lag(lag: float | None, threshold: float, query: str = "?") -> Reason
     """Hold at or above the threshold, and while the lag is unknown."""
     if lag is None:
         why = "its query has no answer" if query else "no query says how to read it (kafkaLag.query)"
-        return Reason(
-            Code.HELD_BY_LAG,
-            f"The Kafka consumer lag is unknown, since {why}; a rotation would stop consumption.",
-            {"kafka_lag": None, "kafka_lag_threshold": threshold},
-        )
-    if lag >= threshold:
-        return Reason(
-            Code.HELD_BY_LAG,
-            f"The Kafka consumer lag is {lag:g}, and rotation waits until it is below {threshold:g}.",
-            {"kafka_lag": lag, "kafka_lag_threshold": threshold},
-        )
-    return None
+        sentence = f"The Kafka consumer lag is unknown, since {why}; a rotation would stop consumption."
+    elif lag >= threshold:
+        sentence = f"The Kafka consumer lag is {lag:g}, and rotation waits until it is below {threshold:g}."
+    else:
+        return None
+    return Reason(Code.HELD_BY_LAG, sentence, {"kafka_lag": lag, "kafka_lag_threshold": threshold})
 
 
 def held_by_pause(pauses: Pauses, namespace: str) -> Reason | None:

@@ -43,17 +43,14 @@ def ignore(*_: object) -> None:
     """Do nothing: the default of callbacks."""
 
 
-def _always() -> bool:
-    return True
-
-
 @dataclass(slots=True)
 class Isolation:
     """The failed turns of one cycle, and the subjects whose work ended a worker in earlier ones."""
 
     failed: list[FailedTurn] = field(default_factory=list)
     _at: float = 0.0
-    _still_leads: Callable[[], bool] = _always
+    _leadership: Leadership | None = None
+    _epoch: int | None = None
     _failures_in_a_row: int = 0
     _workers_left: int = WORKERS_LOST_MAX
     _suspects: KeyedBackoff[str, FailedTurn] = field(
@@ -63,12 +60,12 @@ class Isolation:
 
     def begin(self, at: float, leadership: Leadership | None = None) -> None:
         """Begin a cycle. Errors are isolated as long as this replica is the leader in the present epoch."""
-        self.failed = []
-        self._at, self._still_leads = at, _always
-        if leadership is not None:
-            epoch = leadership.epoch()
-            self._still_leads = lambda: leadership.epoch() == epoch
+        self.failed, self._at = [], at
+        self._leadership, self._epoch = leadership, None if leadership is None else leadership.epoch()
         self._failures_in_a_row, self._workers_left = 0, WORKERS_LOST_MAX
+
+    def _still_leads(self) -> bool:
+        return self._leadership is None or self._leadership.epoch() == self._epoch
 
     def attempt(
         self, subject: str, work: Callable[[], T], reraised: tuple[type[Exception], ...] = ()
@@ -115,8 +112,7 @@ class Isolation:
     ) -> list[T | FailedTurn]:
         """Return a result for each item; where the work fails for a batch, it is repeated for its halves.
 
-        The work must be free of side effects; exceptions of the types `reraised` concern no item, and are
-        raised.
+        The work must be free of side effects; exceptions of the types `reraised` concern no item.
         """
         found: dict[int, T | FailedTurn] = {}
         parts = self._parts([subject(item) for item in items], found)
@@ -130,12 +126,18 @@ class Isolation:
             except Exception as error:
                 if not self._still_leads():
                     raise
-                if self._can_be_halved(part, error):
+                assert part, "work on nothing cannot fail"
+                is_lost = isinstance(error, BatchLost)
+                self._workers_left -= is_lost
+                if len(part) > 1 and not (is_lost and self._workers_left <= 0):
                     half = len(part) // 2
                     parts[:0] = [part[:half], part[half:]]
                     continue
                 for index in part:
-                    found[index] = self._failed_item(subject(items[index]), error, is_alone=len(part) == 1)
+                    failed = self._add(failed_turn(subject(items[index]), error))
+                    if is_lost and len(part) == 1:
+                        self._suspects.fail(failed.subject, self._at, failed)
+                    found[index] = failed
             else:
                 for index in part:
                     self._suspects.forget(subject(items[index]))
@@ -158,18 +160,6 @@ class Isolation:
             else:
                 alone.append([index])
         return [part for part in (others, *alone) if part]
-
-    def _can_be_halved(self, part: Sequence[int], error: Exception) -> bool:
-        assert part, "work on nothing cannot fail"
-        is_lost = isinstance(error, BatchLost)
-        self._workers_left -= is_lost
-        return len(part) > 1 and not (is_lost and self._workers_left <= 0)
-
-    def _failed_item(self, subject: str, error: Exception, *, is_alone: bool) -> FailedTurn:
-        failed = failed_turn(subject, error)
-        if isinstance(error, BatchLost) and is_alone:
-            self._suspects.fail(subject, self._at, failed)
-        return self._add(failed)
 
     def _add(self, failed: FailedTurn) -> FailedTurn:
         self.failed.append(failed)
@@ -209,7 +199,6 @@ def failed_decision(failed: FailedTurn, outcomes: Sequence[Outcome] = ()) -> Dec
 
 
 def failed_reason(failed: FailedTurn) -> Reason:
-    """Return the reason of a failed turn."""
     error = failed.error.rstrip(".") or "it has no message"
     where = " The log has the traceback; please report it." if failed.is_bug else ""
     sentence = f"An error ended this turn before it was over: {error}. Others are not affected.{where}"

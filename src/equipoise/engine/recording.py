@@ -39,19 +39,9 @@ def record(
 ) -> Record:
     """Return the record of a decision: its inputs and outcomes; `policy` was made by `as_json`."""
     assert record_id, "a record is found by its id"
-    observed, memory_data = as_json(observation), as_json(memory)
-    return Record(
-        id=record_id,
-        balancer=balancer,
-        at=at,
-        policy=policy,
-        observation=observed,
-        memory=memory_data,
-        decision=decision,
-        outcomes=tuple(outcomes),
-        inputs_hash=hash_inputs(policy, observed, memory_data),
-        version=__version__,
-    )
+    inputs = policy, as_json(observation), as_json(memory)
+    hashed = hash_inputs(*inputs)
+    return Record(record_id, balancer, at, *inputs, decision, tuple(outcomes), hashed, __version__)
 
 
 def replay_holds(
@@ -81,17 +71,7 @@ def failed_record(
     balancer: str, decision: Decision, at: float, record_id: str, outcomes: Sequence[Outcome] = ()
 ) -> Record:
     """Return the record of a failed turn. It has no inputs: they may be what cannot be encoded."""
-    return Record(
-        id=record_id,
-        balancer=balancer,
-        at=at,
-        policy={},
-        observation={},
-        memory={},
-        decision=decision,
-        outcomes=tuple(outcomes),
-        version=__version__,
-    )
+    return Record(record_id, balancer, at, {}, {}, {}, decision, tuple(outcomes), version=__version__)
 
 
 def record_failure(
