@@ -28,9 +28,7 @@ class Console(rich_console.Console):
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def render(
-        self,
-        renderable: rich_console.RenderableType,
-        options: rich_console.ConsoleOptions | None = None,
+        self, renderable: rich_console.RenderableType, options: rich_console.ConsoleOptions | None = None
     ) -> Iterator[Segment]:
         """Render, and remove control characters from text."""
         for segment in super().render(renderable, options):

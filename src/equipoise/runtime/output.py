@@ -120,10 +120,7 @@ def print_plan(balancer: str, decisions: "Sequence[Decision]", form: Format) -> 
 
 
 def print_done(
-    balancer: str,
-    decisions: "Sequence[Decision]",
-    outcomes: "Sequence[Sequence[Outcome]]",
-    form: Format,
+    balancer: str, decisions: "Sequence[Decision]", outcomes: "Sequence[Sequence[Outcome]]", form: Format
 ) -> None:
     """Print decisions like a plan, with the outcome of each action."""
     from equipoise.core.decision import outcome_document, plan_document

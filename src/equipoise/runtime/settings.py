@@ -109,11 +109,7 @@ class Part(BaseModel):
     """One mapping of the settings: frozen, closed, in camelCase outside."""
 
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        alias_generator=to_camel,
-        hide_input_in_errors=True,
+        frozen=True, extra="forbid", allow_inf_nan=False, alias_generator=to_camel, hide_input_in_errors=True
     )
     """An input may be a URL with its password, which a traceback would show."""
 

@@ -156,12 +156,7 @@ class Agent:
         self.recovery = Recovery(self.file, self.loop, self.reporter, self.metrics)
         self.journal = AgentJournal(settings.journal)
         self.runner = LoopRunner(
-            self,
-            self,
-            clock=SystemClock(),
-            heartbeats=HeartbeatRegistry(),
-            log=log,
-            stopping=self.stopping,
+            self, self, clock=SystemClock(), heartbeats=HeartbeatRegistry(), log=log, stopping=self.stopping
         )
         self._cpu_seconds = 0.0
         self._denial: str | None = None

@@ -128,10 +128,7 @@ class Caches(Part):
     """All reflectors: those of the cluster, of the pauses, and those that the loops add."""
 
     def __init__(
-        self,
-        clusters: Sequence[CachedCluster],
-        pauses: NamespacePauses,
-        monotonic: Callable[[], float],
+        self, clusters: Sequence[CachedCluster], pauses: NamespacePauses, monotonic: Callable[[], float]
     ) -> None:
         self._reflectors: list[Reflector[Any]] = [r for cluster in clusters for r in cluster.reflectors]
         self._reflectors.append(pauses.reflector)
