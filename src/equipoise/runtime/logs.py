@@ -14,10 +14,13 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, TextIO, cast
 
 import msgspec
 import structlog
+from structlog.dev import ConsoleRenderer
+from structlog.processors import EventRenamer, JSONRenderer, TimeStamper, add_log_level
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from equipoise.adapters.urls import without_users
@@ -37,13 +40,15 @@ def make_log(settings: Logs, stream: TextIO | None = None) -> Log:
     """Return the log, and route the log records of libraries to it."""
     stream = stream or sys.stderr
     level = logging.getLevelNamesMapping()[settings.level.upper()]
-    is_console = settings.format == "console" or (settings.format == "auto" and stream.isatty())
+    renderers: list[Processor] = [EventRenamer("message"), _in_order, JSONRenderer(_text)]
+    if settings.format == "console" or (settings.format == "auto" and stream.isatty()):
+        renderers = [ConsoleRenderer(colors=stream.isatty(), timestamp_key="at", sort_keys=False)]
     log: Log = structlog.wrap_logger(
         structlog.PrintLogger(cast("TextIO", _UnfailingStream(stream))),
         processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
-            *(_console(stream) if is_console else _json()),
+            add_log_level,
+            TimeStamper(fmt="iso", utc=True, key="at"),
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=True,
@@ -52,14 +57,6 @@ def make_log(settings: Logs, stream: TextIO | None = None) -> Log:
     root.handlers[:] = [ForeignLines(log)]
     root.setLevel(max(level, logging.WARNING))
     return log
-
-
-def _console(stream: TextIO) -> list[Processor]:
-    return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), timestamp_key="at", sort_keys=False)]
-
-
-def _json() -> list[Processor]:
-    return [structlog.processors.EventRenamer("message"), _in_order, structlog.processors.JSONRenderer(_text)]
 
 
 def _in_order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
@@ -134,14 +131,15 @@ class FailedTurnLines:
             if now - self._logged_at.get(cause, -math.inf) >= AGAIN_SECONDS:
                 self._logged_at[cause] = now
                 self._line(turns)
-        is_recent = {cause: at for cause, at in self._logged_at.items() if now - at < AGAIN_SECONDS}
-        self._logged_at = is_recent
+        self._logged_at = {cause: at for cause, at in self._logged_at.items() if now - at < AGAIN_SECONDS}
 
     def _line(self, turns: Sequence[FailedTurn]) -> None:
         first = turns[0]
         fields: dict[str, Any] = {"subject": first.subject}
-        fields |= _listed("subjects", [turn.subject for turn in turns]) if len(turns) > 1 else {}
-        others = f" and {len(turns) - 1} more" if len(turns) > 1 else ""
+        others = ""
+        if len(turns) > 1:
+            fields |= _listed("subjects", [turn.subject for turn in turns])
+            others = f" and {len(turns) - 1} more"
         sentence = f"the turn of {first.subject}{others} failed, and the rest went on: {first.error}"
         if first.is_bug:
             self._log.error(sentence, traceback=first.traceback, **fields)
@@ -183,14 +181,13 @@ class DecisionLines:
     def _line(self, decision: Decision, outcomes: Sequence[Outcome], *, has_changed: bool) -> None:
         if not has_changed and not self._log.is_enabled_for(logging.DEBUG):
             return
-        fields: dict[str, Any] = {"subject": decision.subject, "reason": decision.reason.code.value}
-        fields["numbers"] = decision.reason.numbers
-        fields |= _listed("actions", decision.actions)
-        fields |= _listed("held", decision.held)
-        fields |= _listed("outcomes", outcomes)
+        reason = decision.reason
+        fields = {"subject": decision.subject, "reason": reason.code.value, "numbers": reason.numbers}
+        for name, items in (("actions", decision.actions), ("held", decision.held), ("outcomes", outcomes)):
+            fields |= _listed(name, items)
         if len(outcomes) > LISTED_MAX:
             fields["results"] = dict(Counter(outcome.result for outcome in outcomes))
-        (self._log.info if has_changed else self._log.debug)(decision.reason.sentence, **fields)
+        (self._log.info if has_changed else self._log.debug)(reason.sentence, **fields)
 
 
 def _listed(name: str, items: Sequence[Any]) -> dict[str, Any]:
@@ -213,20 +210,15 @@ REPEAT_SECONDS = 60.0
 """The minimum interval between two lines about a part whose error changes its text."""
 
 
+@dataclass(slots=True)
 class ErrorReporter:
     """Logs the errors of background parts: once when they begin, and once when they end."""
 
-    def __init__(
-        self,
-        log: Log,
-        sources: Callable[[], Mapping[str, str]],
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Take the source of errors; it returns the current ones by the part's name."""
-        self._log = log
-        self._sources = sources
-        self._monotonic = monotonic
-        self._logged: dict[str, tuple[str, float]] = {}
+    _log: Log
+    _sources: Callable[[], Mapping[str, str]]
+    """Returns the current errors by the part's name."""
+    _monotonic: Callable[[], float] = time.monotonic
+    _logged: dict[str, tuple[str, float]] = field(default_factory=dict)
 
     def report(self) -> None:
         """Log the errors that began or ended since the last call."""

@@ -6,6 +6,7 @@ of a subject that no longer exists are removed.
 
 import platform
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -107,39 +108,32 @@ class OperatorMetrics:
         ProcessCollector(registry=registry)
         build = Info("equipoise_build", "The version that runs.", registry=registry)
         build.info({"version": __version__, "python": platform.python_version()})
-        self._decisions = _counter(registry, "decisions", "Decisions by reason.", "balancer", "reason")
-        self._actions = _counter(
-            registry, "actions", "Actions by kind and what came of them.", "balancer", "kind", "result"
-        )
-        self._cycles = _counter(registry, "cycles", "Cycles: done, failed or bug.", "balancer", "result")
-        self._failed_turns = _counter(
-            registry,
-            "failed_turns",
-            "Turns of single workloads or policies that an error ended: bug, or world.",
-            "balancer",
-            "cause",
-        )
+
+        def counter(name: str, what: str, *labels: str) -> Counter:
+            return Counter(f"equipoise_{name}", what, labels, registry=registry)
+
+        def gauge(name: str, what: str, *labels: str) -> Gauge:
+            return Gauge(f"equipoise_{name}", what, labels, registry=registry)
+
+        self._decisions = counter("decisions", "Decisions by reason.", "balancer", "reason")
+        actions = "Actions by kind and what came of them."
+        self._actions = counter("actions", actions, "balancer", "kind", "result")
+        self._cycles = counter("cycles", "Cycles: done, failed or bug.", "balancer", "result")
+        failed_turns = "Turns of single workloads or policies that an error ended: bug, or world."
+        self._failed_turns = counter("failed_turns", failed_turns, "balancer", "cause")
         self._seconds = Histogram(
             "equipoise_cycle_seconds",
             "How long cycles took.",
             ["balancer"],
+            registry=registry,
             buckets=BUCKETS,
-            registry=registry,
         )
-        self._succeeded = Gauge(
-            "equipoise_last_success_timestamp_seconds",
-            "When a cycle last went well.",
-            ["balancer"],
-            registry=registry,
-        )
-        self._subjects = Gauge(
-            "equipoise_subjects", "What the last good cycle decided about.", ["balancer"], registry=registry
-        )
-        self._leader = Gauge("equipoise_leader", "1 while this process leads.", registry=registry)
-        self._epoch = Gauge("equipoise_lease_epoch", "The last epoch that it led in.", registry=registry)
-        self._transitions = _counter(
-            registry, "lease_transitions", "Times that it began or ceased to lead.", "to"
-        )
+        succeeded = "When a cycle last went well."
+        self._succeeded = gauge("last_success_timestamp_seconds", succeeded, "balancer")
+        self._subjects = gauge("subjects", "What the last good cycle decided about.", "balancer")
+        self._leader = gauge("leader", "1 while this process leads.")
+        self._epoch = gauge("lease_epoch", "The last epoch that it led in.")
+        self._transitions = counter("lease_transitions", "Times that it began or ceased to lead.", "to")
         self._by_balancer = {
             name: DecisionMetrics(balancers.balancer(name), registry)
             for name, registered in BALANCERS.items()
@@ -192,16 +186,12 @@ class OperatorMetrics:
         self.registry.register(collector)
 
 
-def _counter(registry: CollectorRegistry, name: str, what: str, *labels: str) -> Counter:
-    return Counter(f"equipoise_{name}", what, labels, registry=registry)
-
-
+@dataclass(frozen=True, slots=True)
 class ReflectorMetrics(Collector):
     """Counters and ages of the caches, read at each scrape."""
 
-    def __init__(self, reflectors: Callable[[], Sequence[Any]], monotonic: Callable[[], float]) -> None:
-        self._reflectors = reflectors
-        self._monotonic = monotonic
+    _reflectors: Callable[[], Sequence[Any]]
+    _monotonic: Callable[[], float]
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing: registering must not ask the reflectors yet."""

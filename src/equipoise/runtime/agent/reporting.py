@@ -35,11 +35,8 @@ class EventReporter:
         node_api: WatchedNode,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._log = log
         self._failed_turns = FailedTurnLines(log, monotonic)
-        self._actuator = actuator
-        self._node_api = node_api
-        self._monotonic = monotonic
+        self._log, self._actuator, self._node_api, self._monotonic = log, actuator, node_api, monotonic
         self._code = ""
         self._problems: tuple[str, ...] = ()
         self._failures: dict[tuple[object, ...], float] = {}
@@ -95,16 +92,12 @@ class EventReporter:
 
     def report_found(self, found: QuotaSearch) -> None:
         """Log each quota that is lower than its container's limit, and record an event, once each."""
-        quotas = [("ThrottleFound", one) for one in found.ours] + [
-            ("QuotaUnclear", one) for one in found.unclear
-        ]
-        new_quotas = [
-            (reason, one)
-            for reason, one in quotas
-            if self._reported_quotas.get(one.container.id) != one.sentence
-        ]
+        quotas = [("ThrottleFound", one) for one in found.ours]
+        quotas += [("QuotaUnclear", one) for one in found.unclear]
+        reported = self._reported_quotas
+        new_quotas = [(why, one) for why, one in quotas if reported.get(one.container.id) != one.sentence]
         for place, (reason, one) in enumerate(new_quotas):
-            self._reported_quotas[one.container.id] = one.sentence
+            reported[one.container.id] = one.sentence
             self._log.warning(one.sentence, pod=one.pod.key, reason=reason)
             if place < FOUND_EVENTS_MAX:
                 pod = ObjectRef("v1", "Pod", one.pod.namespace, one.pod.name, one.pod.uid)
@@ -211,13 +204,9 @@ class AgentMetrics:
             self.waterline.labels(key, rule.metric).set(rule.waterline)
             if rule.usage is not None:
                 self.usage.labels(key, rule.metric).set(rule.usage)
-        gaps_of = details.gaps
-        sides = {
-            "evict": gaps_of.evict,
-            "throttleDown": gaps_of.throttle_down,
-            "throttleUp": gaps_of.throttle_up,
-        }
-        for side, gaps in sides.items():
-            for metric, gap in gaps.items():
-                if gap is not None:
-                    self.gap.labels(side, metric).set(gap)
+        gaps = details.gaps
+        sides = {"evict": gaps.evict, "throttleDown": gaps.throttle_down, "throttleUp": gaps.throttle_up}
+        for side, by_metric in sides.items():
+            for metric, gap_now in by_metric.items():
+                if gap_now is not None:
+                    self.gap.labels(side, metric).set(gap_now)
