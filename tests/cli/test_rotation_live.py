@@ -21,7 +21,7 @@ from equipoise.rotation.command import COMMAND_REF, RotateCommand, WorkloadResul
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.progress import RotationDetails, RotationMemory
 from equipoise.rotation.status import CycleItem, Target
-from equipoise.runtime.output import Format, plan_table, print_done
+from equipoise.runtime.output import Format, plan_table, print_plan
 from tests.support.kubernetes.server import playing
 from tests.support.rotation.runs import COURSE
 
@@ -191,18 +191,18 @@ def test_progress_is_one_line_per_wave_and_silent_while_nothing_changes(
 def test_what_was_done_is_a_plan_with_outcomes(capsys: pytest.CaptureFixture[str]) -> None:
     """The shape of a plan for scripts, with what came of each; for people a table and a count."""
     outcomes = [[Outcome(PODS[0], "Accepted"), Outcome(PODS[1], "Unknown", "cut")]]
-    print_done("rotation", [ROTATED], outcomes, Format.JSON)
+    print_plan("rotation", [ROTATED], Format.JSON, outcomes)
     (decision,) = json.loads(capsys.readouterr().out)["decisions"]
     assert [action["pod"] for action in decision["actions"]] == ["a", "b"]
     assert [(part["pod"], part["result"], part["detail"]) for part in decision["outcomes"]] == [
         ("a", "Accepted", ""),
         ("b", "Unknown", "cut"),
     ]
-    print_done("rotation", [ROTATED], outcomes, Format.TABLE)
+    print_plan("rotation", [ROTATED], Format.TABLE, outcomes)
     shown = capsys.readouterr().out
     assert "EVICTED, IN ORDER" in shown
     assert "1 decided, 2 pods evicted, 0 held." in shown
-    print_done("rotation", [], [], Format.TABLE)
+    print_plan("rotation", [], Format.TABLE, [])
     assert capsys.readouterr().out == "There was nothing to decide.\n"
 
 

@@ -21,7 +21,7 @@ from equipoise.ports import CycleReport
 from equipoise.runtime.layers import effective
 from equipoise.runtime.metrics import DecisionMetrics
 from equipoise.runtime.operator.wiring import OperatorWiring
-from equipoise.runtime.redis import ReconnectingPools, RemotePools, remote_pools, url_source
+from equipoise.runtime.redis import RemotePools, remote_pools, url_source
 from equipoise.runtime.settings import Settings
 from tests.support.operator.worlds import ScriptedLoop, eventually, report, standing
 from tests.support.pools.servers import server
@@ -73,7 +73,7 @@ def test_a_password_that_changes_is_read_again(tmp_path: Path) -> None:
         now[0] += 2.0
         return now[0]
 
-    pools = ReconnectingPools(RemotePools(url_source(asked), "voice", monotonic=later))
+    pools = RemotePools(url_source(asked), "voice", monotonic=later)
     with pytest.raises(WorldFailed, match="No such file"):
         pools.snapshot()
     file.write_text("nonsense")
@@ -170,9 +170,9 @@ def test_a_redis_that_evicts_keys_fails_the_cycle_until_it_is_accepted() -> None
             remote_pools(lambda: url, asked) for asked in (_settings().pools, accepted.pools)
         )
         with pytest.raises(SetUpWrong) as refused:
-            ReconnectingPools(refusing).snapshot()
+            refusing.snapshot()
         assert "maxmemory-policy is allkeys-lfu" in str(refused.value)
         assert "or accept it with pools.acceptEviction" in str(refused.value)
         with pytest.raises(BadInput, match="voice:tier:config"):
-            ReconnectingPools(accepting).snapshot()
+            accepting.snapshot()
         accepting.close()

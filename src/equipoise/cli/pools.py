@@ -96,13 +96,13 @@ def rebalance(
     from equipoise.cli.pools_output import log_moves
     from equipoise.core.errors import WorldFailed
     from equipoise.pools import rebalance as rebalancing
-    from equipoise.runtime.output import print_done
+    from equipoise.runtime.output import print_plan
 
     with server.opened() as pools:
         done = rebalancing.rebalance(pools, marks_busy=marks_busy)
     log_moves(done.outcomes, len(done.decision.actions))
     _warn_if_missing(done.details.missing)
-    print_done("pools", [done.decision], [done.outcomes], output)
+    print_plan("pools", [done.decision], output, [done.outcomes])
     if done.failure:
         raise WorldFailed(done.failure)
 

@@ -181,13 +181,14 @@ def apply(
         return
     from equipoise.cli.journal import journalled
     from equipoise.cli.rotation_live import apply_rotation
-    from equipoise.runtime.output import print_done
+    from equipoise.runtime.output import print_plan
 
     with journalled(live.journal) as records:
         request = _request(live, settings, workloads)
         done, failure = apply_rotation(request, interval_seconds, timeout_seconds, records)
     _warn_if_nothing(done, request)
-    print_done("rotation", [each.decision for each in done], [each.outcomes for each in done], live.output)
+    decisions, outcomes = [each.decision for each in done], [each.outcomes for each in done]
+    print_plan("rotation", decisions, live.output, outcomes)
     if failure:
         raise WorldFailed(failure)
 

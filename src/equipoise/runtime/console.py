@@ -47,20 +47,13 @@ def table(
     title: str = "",
 ) -> Table:
     """Return an empty table; columns that are not `folded` do not wrap. By default all are folded."""
-    made = Table(
-        title=Text(title, style="bold") if title else None,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=padding,
-        pad_edge=False,
-        show_edge=has_edge,
-    )
+    made = Table(box=box.SIMPLE_HEAD, padding=padding, pad_edge=False, show_edge=has_edge)
+    if title:
+        made.title, made.title_justify = Text(title, style="bold"), "left"
     for name in names:
         justify: Literal["left", "right"] = "right" if name in right else "left"
-        if folded is None or name in folded:
-            made.add_column(name, justify=justify, overflow="fold")
-        else:
-            made.add_column(name, justify=justify, no_wrap=True)
+        wraps = folded is None or name in folded
+        made.add_column(name, justify=justify, overflow="fold" if wraps else "ellipsis", no_wrap=not wraps)
     return made
 
 
@@ -78,11 +71,8 @@ def usage_bars(pods: Sequence[PodLoad], decision: Decision, width: int) -> Any:
         colour = "red" if pod.name in hot else "blue" if pod.name in positions else "bright_black"
         drawn = bar(pod.cpu_cores, threshold, largest, width, colour)
         cores = "unknown" if pod.cpu_cores is None else f"{pod.cpu_cores:.2f}"
-        note = (
-            f"{'hot' if pod.name in hot else 'cold'}, rotate {positions[pod.name]}."
-            if pod.name in positions
-            else ""
-        )
+        heat, position = "hot" if pod.name in hot else "cold", positions.get(pod.name)
+        note = f"{heat}, rotate {position}." if position else ""
         table.add_row(Text(pod.name), drawn, Text(cores, justify="right"), Text(note, style=colour))
     return table
 
@@ -94,7 +84,7 @@ def bar(cores: float | None, threshold: float | None, largest: float, width: int
     if threshold is not None:
         at = min(round(threshold / largest * width), width - 1)
         is_above = cells[at] == "█"
-        marked = "".join(cells[:at]) + "│" + "".join(cells[at + 1 :])
-        text = Text(marked, style=colour)
+        cells[at] = "│"
+        text = Text("".join(cells), style=colour)
         text.stylize(f"black on {colour}" if is_above else "yellow", at, at + 1)
     return text

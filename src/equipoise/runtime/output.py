@@ -98,52 +98,38 @@ def print_sentences(*sentences: str) -> None:
         console.print(Text(sentence), soft_wrap=not console.is_terminal)
 
 
-def print_plan(balancer: str, decisions: "Sequence[Decision]", form: Format) -> None:
-    if form is not Format.TABLE:
-        from equipoise.core.decision import plan_document
-
-        print_document(plan_document(balancer, list(decisions)), form)
-        return
+def print_plan(
+    balancer: str,
+    decisions: "Sequence[Decision]",
+    form: Format,
+    outcomes: "Sequence[Sequence[Outcome]] | None" = None,
+) -> None:
+    """Print what would be done; with `outcomes`, those of each decision, print what was done."""
+    from equipoise.core.decision import outcome_document, plan_document
     from equipoise.engine.balancer import balancer as descriptor
     from equipoise.runtime.console import Console
-
-    console = Console()
-    if not decisions:
-        console.print("There is nothing to decide.")
-        return
-    order, _ = descriptor(balancer).verbs
-    console.print(plan_table(decisions, doing=f"{order.upper()}, IN ORDER"))
-    now = sum(len(decision.actions) for decision in decisions)
-    held = sum(len(decision.held) for decision in decisions)
-    pods = "pod" if now == 1 else "pods"
-    console.print(f"{len(decisions)} decided, {now} {pods} to {order} now, {held} held. Nothing was changed.")
-
-
-def print_done(
-    balancer: str, decisions: "Sequence[Decision]", outcomes: "Sequence[Sequence[Outcome]]", form: Format
-) -> None:
-    """Print decisions like a plan, with the outcome of each action."""
-    from equipoise.core.decision import outcome_document, plan_document
 
     if form is not Format.TABLE:
         document = plan_document(balancer, list(decisions))
-        for part, outcomes_of_decision in zip(document["decisions"], outcomes, strict=True):
-            part["outcomes"] = [outcome_document(outcome) for outcome in outcomes_of_decision]
+        for part, of_decision in zip(document["decisions"], outcomes or (), strict=outcomes is not None):
+            part["outcomes"] = [outcome_document(outcome) for outcome in of_decision]
         print_document(document, form)
         return
-    from equipoise.engine.balancer import balancer as descriptor
-    from equipoise.runtime.console import Console
-
     console = Console()
     if not decisions:
-        console.print("There was nothing to decide.")
+        console.print(f"There {'is' if outcomes is None else 'was'} nothing to decide.")
         return
-    _, past_verb = descriptor(balancer).verbs
-    console.print(plan_table(decisions, doing=f"{past_verb.upper()}, IN ORDER"))
-    acted = sum(len(decision.actions) for decision in decisions)
-    held = sum(bool(decision.held) for decision in decisions)
-    pods = "pod" if acted == 1 else "pods"
-    console.print(f"{len(decisions)} decided, {acted} {pods} {past_verb}, {held} held.")
+    imperative, past_tense = descriptor(balancer).verbs
+    doing = imperative if outcomes is None else past_tense
+    console.print(plan_table(decisions, doing=f"{doing.upper()}, IN ORDER"))
+    actions = sum(len(decision.actions) for decision in decisions)
+    counted = f"{len(decisions)} decided, {actions} {'pod' if actions == 1 else 'pods'}"
+    if outcomes is None:
+        held = sum(len(decision.held) for decision in decisions)
+        console.print(f"{counted} to {imperative} now, {held} held. Nothing was changed.")
+    else:
+        held = sum(bool(decision.held) for decision in decisions)
+        console.print(f"{counted} {past_tense}, {held} held.")
 
 
 def plan_table(decisions: "Sequence[Decision]", doing: str = "EVICT, IN ORDER") -> Any:
@@ -197,10 +183,12 @@ def tell(message: str) -> None:
 
 
 T = TypeVar("T")
-
-
 LARGE_BYTES = 32 * 1024 * 1024
 """The minimum size of a file whose reading shows a progress bar."""
+
+
+def _shows_progress() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextmanager
@@ -209,8 +197,7 @@ def reading(what: str, bytes_min: int = 0) -> Iterator[Callable[[int], None] | N
 
     With `bytes_min`, `what` is a path, and a smaller file gets no bar.
     """
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    if not is_terminal or (bytes_min and _is_smaller(what, bytes_min)):
+    if not _shows_progress() or (bytes_min and _is_smaller(what, bytes_min)):
         yield None
         return
     from rich.progress import (
@@ -255,29 +242,19 @@ def _is_smaller(path: str, bytes_min: int) -> bool:
         return True  # reading it reports the error
 
 
-def counting(items: Iterable[T], what: str, total: int) -> Iterable[T]:
-    """Return the items, with a progress bar on a terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        return items
-    return _with_progress(items, what, total)
-
-
-def _with_progress(items: Iterable[T], what: str, total: int) -> Iterator[T]:
+def counting(items: Iterable[T], what: str, total: int) -> Iterator[T]:
+    """Yield the items, with a progress bar on a terminal."""
     with stepping(what, total) as on_step:
         for number, item in enumerate(items):
             on_step(number)
             yield item
 
 
-def _ignore(done: int, total: int | None = None) -> None:
-    del done, total
-
-
 @contextmanager
 def stepping(title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
     """Show a progress bar on a terminal; yields a function of the steps done and the total."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield _ignore
+    if not _shows_progress():
+        yield lambda *_: None
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 

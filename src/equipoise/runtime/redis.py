@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -35,16 +36,17 @@ REST_SECONDS = 1.0
 """The minimum delay after a failed connection: otherwise each of many callers would wait for its own."""
 
 
+@dataclass(slots=True, eq=False)
 class _Connected:
     """Pools on one connection, and the number of calls in progress: it is closed after the last one."""
 
-    def __init__(self, pools: RedisPools, url: str) -> None:
-        self.pools = pools
-        self.url = url
-        self.calls = 0
-        self.is_retired = False
+    pools: RedisPools
+    url: str
+    calls: int = 0
+    is_retired: bool = False
 
 
+@dataclass(eq=False)
 class RemotePools:
     """Connects on first use; after a failure the URL is read again, since passwords change.
 
@@ -53,34 +55,23 @@ class RemotePools:
     neither at first, nor after a failover, nor when its setting changes.
     """
 
-    def __init__(
-        self,
-        url: Callable[[], str],
-        prefix: str,
-        *,
-        lease_seconds: float = LEASE_SECONDS,
-        record_seconds: float = RECORD_SECONDS,
-        timeout_seconds: float = TIMEOUT_SECONDS,
-        accepts_eviction: bool = False,
-        accepting: str = "--accept-eviction",
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Store what is needed to connect; `accepting` is the option of `accepts_eviction`, for errors."""
-        self._url = url
-        self._prefix = prefix
-        self._lease_seconds = lease_seconds
-        self._record_seconds = record_seconds
-        self._timeout_seconds = timeout_seconds
-        self._accepts_eviction = accepts_eviction
-        self._accepting = accepting
-        self._checked_at = float("-inf")
-        self._monotonic = monotonic
-        self._connect_lock = threading.Lock()
-        self._count_lock = threading.Lock()
-        """Never held during network calls."""
-        self._current: _Connected | None = None
-        self._needs_check = True
-        self._failed: tuple[float, EquipoiseError] | None = None
+    url: Callable[[], str]
+    prefix: str
+    _: KW_ONLY
+    lease_seconds: float = LEASE_SECONDS
+    record_seconds: float = RECORD_SECONDS
+    timeout_seconds: float = TIMEOUT_SECONDS
+    accepts_eviction: bool = False
+    accepting: str = "--accept-eviction"
+    """The option of `accepts_eviction`, for errors."""
+    monotonic: Callable[[], float] = time.monotonic
+    _checked_at: float = float("-inf")
+    _connect_lock: threading.Lock = field(default_factory=threading.Lock)
+    _count_lock: threading.Lock = field(default_factory=threading.Lock)
+    """Never held during network calls."""
+    _current: _Connected | None = None
+    _needs_check: bool = True
+    _failed: tuple[float, EquipoiseError] | None = None
 
     def ask(self, call: Callable[[RedisPools], T]) -> T:
         self._check_eviction()
@@ -95,6 +86,20 @@ class RemotePools:
             raise
         finally:
             self._release(connected)
+
+    def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> "PoolsSnapshot":
+        return self.ask(lambda pools: pools.snapshot(is_thorough=is_thorough, also=also))
+
+    def reconcile(self, actions: "Sequence[RegistrationAction]", epoch: int | None) -> "Sequence[PoolAnswer]":
+        return self.ask(lambda pools: pools.reconcile(actions, epoch))
+
+    def move(
+        self, moves: "Sequence[MovePod]", version: str, epoch: int | None, *, marks_busy: bool = False
+    ) -> "Sequence[PoolAnswer]":
+        return self.ask(lambda pools: pools.move(moves, version, epoch, marks_busy=marks_busy))
+
+    def recover(self, pods: Sequence[str], epoch: int | None) -> "Sequence[PoolAnswer]":
+        return self.ask(lambda pools: pools.recover(pods, epoch))
 
     def close(self) -> None:
         with self._connect_lock:
@@ -133,30 +138,30 @@ class RemotePools:
 
     def _connect(self) -> _Connected:
         """Return the pools at the current URL; connect if the URL has changed, else check them."""
-        if self._failed is not None and self._monotonic() - self._failed[0] < REST_SECONDS:
+        if self._failed is not None and self.monotonic() - self._failed[0] < REST_SECONDS:
             raise self._failed[1]
         try:
-            url = self._url()
+            url = self.url()
             current = self._current
             if current is None or url != current.url:
                 current = self._connected_to(url)
             else:
                 self._expect_no_eviction(current.pools)
         except EquipoiseError as error:
-            self._failed = (self._monotonic(), error)
+            self._failed = (self.monotonic(), error)
             raise
         self._failed = None
         self._use(current)
         return current
 
     def _connected_to(self, url: str) -> _Connected:
-        client = connect(url, self._prefix, timeout_seconds=self._timeout_seconds)
+        client = connect(url, self.prefix, timeout_seconds=self.timeout_seconds)
         pools = RedisPools(
             client,
-            self._prefix,
+            self.prefix,
             address_of(url),
-            lease_seconds=self._lease_seconds,
-            record_seconds=self._record_seconds,
+            lease_seconds=self.lease_seconds,
+            record_seconds=self.record_seconds,
             read_tiers=tiers_for_scripts,
         )
         try:
@@ -164,16 +169,16 @@ class RemotePools:
         except WorldFailed:
             pools.close()
             raise
-        if not self._accepts_eviction:
+        if not self.accepts_eviction:
             ask_at_every_connect(client)
         return _Connected(pools, url)
 
     def _check_eviction(self) -> None:
         """Check the server's eviction policy when due; on a failure, the next call connects again."""
-        if self._accepts_eviction or self._monotonic() - self._checked_at < EVICTION_SECONDS:
+        if self.accepts_eviction or self.monotonic() - self._checked_at < EVICTION_SECONDS:
             return
         with self._connect_lock:
-            current, is_due = self._current, self._monotonic() - self._checked_at >= EVICTION_SECONDS
+            current, is_due = self._current, self.monotonic() - self._checked_at >= EVICTION_SECONDS
             if current is None or self._needs_check or not is_due:
                 return
             try:
@@ -183,15 +188,15 @@ class RemotePools:
 
     def _expect_no_eviction(self, pools: RedisPools) -> None:
         """Raise SetUpWrong for a server that may evict the keys of live calls, and WorldFailed if unknown."""
-        if self._accepts_eviction:
+        if self.accepts_eviction:
             return
         try:
             objection = pools.eviction()
         except Unanswered as error:
             raise WorldFailed(str(error)) from error
         if objection:
-            raise SetUpWrong(f"{objection}, or accept it with {self._accepting}")
-        self._checked_at = self._monotonic()
+            raise SetUpWrong(f"{objection}, or accept it with {self.accepting}")
+        self._checked_at = self.monotonic()
 
 
 def read_url(name: str, file: str) -> str:
@@ -207,29 +212,7 @@ def read_url(name: str, file: str) -> str:
     return text
 
 
-class ReconnectingPools:
-    """The loop's `Pools` port on `RemotePools`."""
-
-    def __init__(self, remote: RemotePools) -> None:
-        self._ask = remote.ask
-
-    def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> "PoolsSnapshot":
-        return self._ask(lambda pools: pools.snapshot(is_thorough=is_thorough, also=also))
-
-    def reconcile(self, actions: "Sequence[RegistrationAction]", epoch: int | None) -> "Sequence[PoolAnswer]":
-        return self._ask(lambda pools: pools.reconcile(actions, epoch))
-
-    def move(
-        self, moves: "Sequence[MovePod]", version: str, epoch: int | None, *, marks_busy: bool = False
-    ) -> "Sequence[PoolAnswer]":
-        return self._ask(lambda pools: pools.move(moves, version, epoch, marks_busy=marks_busy))
-
-    def recover(self, pods: Sequence[str], epoch: int | None) -> "Sequence[PoolAnswer]":
-        return self._ask(lambda pools_: pools_.recover(pods, epoch))
-
-
 def remote_pools(url: Callable[[], str], settings: "PoolsSettings") -> RemotePools:
-    """Return the pools that the settings describe."""
     return RemotePools(
         url,
         settings.prefix,

@@ -56,6 +56,7 @@ from equipoise.runtime.settings import Logs
 from equipoise.runtime.tokens import Tokens, is_loopback
 
 JSON = "application/json"
+RETRY = {"Retry-After": "1"}
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:@/\[\]]+)(?::[0-9]{1,5})?")
 OWN_SITES = {"", "none", "same-origin"}
 """The values of Sec-Fetch-Site for requests that no page of another site made."""
@@ -118,30 +119,21 @@ class Api:
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="ask")
         self._waiting = 0
         self._waiting_max = requests_max()  # more would only wait, and leave no connection for probes
+        results = "Requests by what came of them."
         self._requests = Counter(
-            "equipoise_pool_requests",
-            "Requests by what came of them.",
-            ["operation", "result"],
-            registry=registry,
+            "equipoise_pool_requests", results, ["operation", "result"], registry=registry
         )
         waiting = Gauge("equipoise_pool_requests_waiting", "Requests under way.", registry=registry)
         waiting.set_function(lambda: self._waiting)
+        seconds = "How long answers took."
         self._seconds = Histogram(
-            "equipoise_pool_request_seconds",
-            "How long answers took.",
-            ["operation"],
-            buckets=BUCKETS,
-            registry=registry,
+            "equipoise_pool_request_seconds", seconds, ["operation"], buckets=BUCKETS, registry=registry
         )
 
     def app(
         self, liveness_errors: Problems, readiness_errors: Problems, registry: CollectorRegistry
     ) -> Starlette:
-        """Return the app: the operations, the OpenAPI document, health, readiness and metrics."""
-        routes = [
-            Route(f"/v1/{operation.name}", self._answering(operation), methods=["POST"])
-            for operation in OPERATIONS
-        ]
+        routes = [Route(f"/v1/{each.name}", self._answering(each), methods=["POST"]) for each in OPERATIONS]
         routes.append(Route("/v1/status", self._measured("status", self._status), methods=["GET"]))
         routes.append(Route("/openapi.json", _openapi))
         app = make_app(liveness_errors, readiness_errors, registry, index_page=_INDEX, more=routes)
@@ -167,16 +159,14 @@ class Api:
         status = status_of(operation, answer.code)
         sentence = sentence_of(answer, call=question.call, tier=question.tier)
         document = answer_document(answer, status, sentence.replace("--tier", "tier"), question.call)
-        retry = {"Retry-After": "1"} if answer.code in {"NoneFree", "ConfigChanged"} else None
-        return _json(document, status, retry)
+        return _json(document, status, RETRY if answer.code in {"NoneFree", "ConfigChanged"} else None)
 
-    async def _status(self, request: Request) -> Response:
-        del request
-        return await self._answer(self._read_status)
+    async def _status(self, _: Request) -> Response:
+        def read() -> Response:
+            snapshot = self._remote.snapshot()
+            return _json(status_document(read_policy(snapshot.config, self._key), snapshot), HTTP_200_OK)
 
-    def _read_status(self) -> Response:
-        snapshot = self._remote.ask(lambda pools: pools.snapshot())
-        return _json(status_document(read_policy(snapshot.config, self._key), snapshot), HTTP_200_OK)
+        return await self._answer(read)
 
     async def _answer(self, question: Callable[[], Response]) -> Response:
         """Run a request on a thread, with a deadline; errors state whether anything may have happened."""
@@ -238,9 +228,8 @@ async def _body(request: Request) -> bytes:
             async for part in request.stream():
                 parts += part
                 if len(parts) > BODY_BYTES_MAX:
-                    raise HTTPException(
-                        HTTP_413_CONTENT_TOO_LARGE, f"Expected at most {BODY_BYTES_MAX} bytes."
-                    )
+                    too_long = f"Expected at most {BODY_BYTES_MAX} bytes."
+                    raise HTTPException(HTTP_413_CONTENT_TOO_LARGE, too_long)
     except TimeoutError as error:
         raise HTTPException(HTTP_408_REQUEST_TIMEOUT, "The body did not come in time.") from error
     except ClientDisconnect as error:
@@ -249,31 +238,28 @@ async def _body(request: Request) -> bytes:
 
 
 def _json(document: Any, status: int, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(document), status, headers, "application/json")
+    return Response(msgspec.json.encode(document), status, headers, JSON)
 
 
 def _no(status: int, result: str, sentence: str) -> Response:
     """Return the response that nothing happened, and why."""
-    retry = {"Retry-After": "1"} if status == HTTP_503_SERVICE_UNAVAILABLE else None
-    sentence = f"{sentence.removesuffix('.')}."
-    return _json({"outcome": "no", "result": result, "sentence": sentence}, status, retry)
+    document = {"outcome": "no", "result": result, "sentence": f"{sentence.removesuffix('.')}."}
+    return _json(document, status, RETRY if status == HTTP_503_SERVICE_UNAVAILABLE else None)
 
 
 def _unknown(why: str) -> Response:
     because = why.removesuffix(".")
     sentence = f"Nobody knows whether it happened: {because}. To ask for the same again is safe, and tells."
     document = {"outcome": "unknown", "result": "Unanswered", "sentence": sentence}
-    return _json(document, HTTP_503_SERVICE_UNAVAILABLE, {"Retry-After": "1"})
+    return _json(document, HTTP_503_SERVICE_UNAVAILABLE, RETRY)
 
 
-async def _openapi(request: Request) -> Response:
-    del request
-    return Response(_DOCUMENT, HTTP_200_OK, None, "application/json")
+async def _openapi(_: Request) -> Response:
+    return Response(_DOCUMENT, HTTP_200_OK, None, JSON)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _refused(_: Request, error: Exception) -> Response:
     """Return a 404, 405 and the like in the format of our answers."""
-    del request
     assert isinstance(error, HTTPException), "only these are brought here"
     status = error.status_code
     response = _no(status, RESULTS.get(status, "Refused"), error.detail)
@@ -302,15 +288,15 @@ class AllocatorSettings:
     accepts_eviction: bool = False
 
 
+@dataclass(slots=True)
 class Readiness:
     """Checks periodically whether the tiers can be reached, so that a probe never waits for Redis."""
 
-    def __init__(self, remote: RemotePools, tokens: Tokens | None) -> None:
-        self._remote = remote
-        self._tokens = tokens
-        self._problem = "the tiers have not been read yet"
-        self._is_stopping = False
-        self._has_begun = False
+    _remote: RemotePools
+    _tokens: Tokens | None
+    _problem: str = "the tiers have not been read yet"
+    _is_stopping: bool = False
+    _has_begun: bool = False
 
     def check(self) -> None:
         """Check once; raises only for a misconfigured server (SetUpWrong), and only in the first check."""

@@ -39,7 +39,15 @@ class Operation:
     needs: str
     """The required field."""
     takes: tuple[str, ...]
-    ask: Callable[[RedisPools, Question], PoolAnswer]
+    method: Callable[..., PoolAnswer]
+    """The method of `RedisPools` that takes these fields, in this order."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return self.needs, *self.takes
+
+    def ask(self, pools: RedisPools, question: Question) -> PoolAnswer:
+        return self.method(pools, *(getattr(question, name) for name in self.fields))
 
 
 OPERATIONS = (
@@ -48,36 +56,24 @@ OPERATIONS = (
         "Give a free pod to a call. The same call gets the same pod again.",
         "call",
         ("tier",),
-        lambda pools, question: pools.allocate(question.call, question.tier),
+        RedisPools.allocate,
     ),
     Operation(
         "release",
         "End a call; its pod is free again. A call that has ended already is no error.",
         "call",
         ("pod",),
-        lambda pools, question: pools.release(question.call, question.pod),
+        RedisPools.release,
     ),
     Operation(
         "heartbeat",
         "Say that a call goes on, so that its lease does not end.",
         "call",
         (),
-        lambda pools, question: pools.heartbeat(question.call),
+        RedisPools.heartbeat,
     ),
-    Operation(
-        "drain",
-        "Give a pod no more calls; those it has go on.",
-        "pod",
-        ("uid",),
-        lambda pools, question: pools.drain(question.pod, question.uid),
-    ),
-    Operation(
-        "undrain",
-        "Give a drained pod calls again.",
-        "pod",
-        ("uid",),
-        lambda pools, question: pools.undrain(question.pod, question.uid),
-    ),
+    Operation("drain", "Give a pod no more calls; those it has go on.", "pod", ("uid",), RedisPools.drain),
+    Operation("undrain", "Give a drained pod calls again.", "pod", ("uid",), RedisPools.undrain),
 )
 STATUS: dict[PoolCode, int] = {
     PoolCode.NONE_FREE: HTTP_409_CONFLICT,
@@ -101,11 +97,9 @@ def read_question(operation: Operation, body: bytes) -> Question:
     fields = {name for name in Question.__struct_fields__ if getattr(question, name)}
     if operation.needs not in fields:
         raise ValueError(f"{operation.needs}: expected a text")
-    unexpected = sorted(fields - {operation.needs, *operation.takes})
+    unexpected = sorted(fields.difference(operation.fields))
     if unexpected:
-        raise ValueError(
-            f"{unexpected[0]}: {operation.name} takes {', '.join((operation.needs, *operation.takes))}"
-        )
+        raise ValueError(f"{unexpected[0]}: {operation.name} takes {', '.join(operation.fields)}")
     if question.call:
         call_id(question.call, "call")
     for name in ("pod", "tier"):
@@ -222,10 +216,10 @@ NO = {
 
 def openapi() -> Shape:
     paths = {f"/v1/{operation.name}": {"post": _operation(operation)} for operation in OPERATIONS}
-    status = {"operationId": "status", "summary": "Every tier: its target, its pods and their calls."}
-    answers = {
-        "200": _response("The tiers.", "Status"),
-        **{code: _no(code) for code in ("401", "403", "503")},
+    status = {
+        "operationId": "status",
+        "summary": "Every tier: its target, its pods and their calls.",
+        "responses": _responses("The tiers.", "Status", "401", "403", "503"),
     }
     return {
         "openapi": "3.1.0",
@@ -235,7 +229,7 @@ def openapi() -> Shape:
             "description": "Gives pods of tiers to calls. Every request may be sent again.",
         },
         "security": [{"token": []}],
-        "paths": paths | {"/v1/status": {"get": status | {"responses": answers}}},
+        "paths": paths | {"/v1/status": {"get": status}},
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": {
@@ -248,25 +242,26 @@ def openapi() -> Shape:
 
 
 def _operation(operation: Operation) -> Shape:
-    names = (operation.needs, *operation.takes)
     body = {
         "type": "object",
         "required": [operation.needs],
-        "properties": {name: FIELDS[name] for name in names},
+        "properties": {name: FIELDS[name] for name in operation.fields},
         "additionalProperties": False,
     }
     return {
         "operationId": operation.name,
         "summary": operation.summary,
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-        "responses": {"200": _response("It is so.", "Answer")} | {code: _no(code) for code in NO},
+        "responses": _responses("It is so.", "Answer", *NO),
     }
 
 
-def _response(description: str, schema: str) -> Shape:
-    ref = {"$ref": f"#/components/schemas/{schema}"}
-    return {"description": description, "content": {"application/json": {"schema": ref}}}
-
-
-def _no(code: str) -> Shape:
-    return _response(NO[code], "Refusal")
+def _responses(description: str, schema: str, *refusals: str) -> Shape:
+    described = {"200": (description, schema)} | {code: (NO[code], "Refusal") for code in refusals}
+    return {
+        code: {
+            "description": sentence,
+            "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}},
+        }
+        for code, (sentence, name) in described.items()
+    }

@@ -71,7 +71,7 @@ from equipoise.runtime.settings import Prometheus, Settings
 if TYPE_CHECKING:
     from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners
     from equipoise.adapters.prometheus.metrics import PrometheusMetrics
-    from equipoise.runtime.redis import ReconnectingPools
+    from equipoise.runtime.redis import RemotePools
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,6 @@ class OperatorWiring:
     operator_namespace: str
 
     def policies(self, kind: DefinedKind) -> KubernetesPolicies:
-        """Return a watched cache of the custom resources of a kind."""
         policies = KubernetesPolicies(
             self.client,
             group=kind.group,
@@ -111,11 +110,9 @@ class OperatorWiring:
         return policies
 
     def analyses(self) -> KubernetesAnalyses:
-        """Return the Analytics and Recommendations, watched once their CRDs are installed."""
         return KubernetesAnalyses(self.client, self.watch, namespaces=self.settings.namespaces)
 
     def sizes(self) -> CachedSizes:
-        """Return the workloads whose requests and limits can be set; this watches DaemonSets too."""
         sizes = CachedSizes(self.client, self.cluster, self.settings.namespaces)
         for reflector in sizes.reflectors.values():
             self.watch(reflector)
@@ -125,7 +122,6 @@ class OperatorWiring:
         return KubernetesApplier(self.client)
 
     def history(self) -> "tuple[PrometheusHistory, PrometheusOwners]":
-        """Return the Prometheus that all loops query, for weeks of usage and for pods' owners."""
         from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners
 
         if self.settings.metrics_from == "metrics-server":
@@ -141,18 +137,14 @@ class OperatorWiring:
         return history, PrometheusOwners(found.client, found.extra_matchers)
 
     def autoscalers(self) -> "SpecsOfNamespaces":
-        """Return the specs of the HPAs in the namespaces that may be read."""
         return SpecsOfNamespaces(HpaSpecs(self.client), self.settings.namespaces)
 
-    def pools(self) -> "ReconnectingPools":
-        """Return the tiers that the settings describe; a Redis that is down is connected to again."""
-        from equipoise.runtime.redis import ReconnectingPools, remote_pools, url_source
+    def pools(self) -> "RemotePools":
+        from equipoise.runtime.redis import remote_pools, url_source
 
-        pool_settings = self.settings.pools
-        return ReconnectingPools(remote_pools(url_source(pool_settings), pool_settings))
+        return remote_pools(url_source(self.settings.pools), self.settings.pools)
 
     def selected_pods(self, namespace: str, selector: str) -> KubernetesSelectedPods:
-        """Return a watched cache of the pods that a label selector matches."""
         try:
             parse_selector(selector)
         except ValueError as error:
@@ -176,12 +168,6 @@ class SpecsOfNamespaces:
 
 
 LoopMaker = Callable[[Wiring, LoopSettings], Loop]
-
-
-def _loop_maker(name: str, makers: Mapping[str, LoopMaker]) -> LoopMaker:
-    maker = makers.get(name) or balancer(name).make_loop
-    assert maker is not None, f"the settings admit {name}, which the operator does not run"
-    return maker
 
 
 def make_operator(
@@ -226,11 +212,13 @@ def make_operator(
         heartbeat=heartbeats.renew,
         operator_namespace=namespace,
     )
+    loops = []
+    for name in dict.fromkeys(settings.balancers):
+        make_loop = makers.get(name) or balancer(name).make_loop
+        assert make_loop is not None, f"the settings admit {name}, which the operator does not run"
+        loops.append(make_loop(replace(wiring, watch=partial(caches.watch, name)), settings))
     return OperatorProcess(
-        loops=[
-            _loop_maker(name, makers)(replace(wiring, watch=partial(caches.watch, name)), settings)
-            for name in dict.fromkeys(settings.balancers)
-        ],
+        loops=loops,
         awaited_by=caches.awaited_by,
         lease=LeasePart(election),
         parts=[*journal_parts, caches],
@@ -272,9 +260,9 @@ def prometheus_options(settings: Prometheus, namespace: str) -> PrometheusOption
         user=settings.user,
         password_file=settings.password_file,
         ca_file=settings.ca_file,
-        headers=tuple(f"{name}={value}" for name, value in settings.headers.items()),
-        matchers=tuple(f"{name}={value}" for name, value in settings.matchers.items()),
-        labels=tuple(f"{name}={value}" for name, value in settings.labels.items()),
+        headers=tuple(map("=".join, settings.headers.items())),
+        matchers=tuple(map("=".join, settings.matchers.items())),
+        labels=tuple(map("=".join, settings.labels.items())),
         timeout=print_seconds(settings.timeout_seconds),
     )
 
@@ -286,9 +274,9 @@ def _election(
 
     def changed(epoch: int | None) -> None:
         metrics.leadership_changed(epoch)
-        sentence = (
-            "this process leads no more" if epoch is None else f"this process leads now, in epoch {epoch}"
-        )
+        sentence = f"this process leads now, in epoch {epoch}"
+        if epoch is None:
+            sentence = "this process leads no more"
         log.info(sentence, lease=f"{namespace}/{lease.name}", epoch=epoch)
 
     return LeaseElection(
