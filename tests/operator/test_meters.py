@@ -151,7 +151,7 @@ def test_reflectors_of_one_resource_are_summed() -> None:
             return now - self.age
 
     meters = OperatorMetrics()
-    meters.add(ReflectorMetrics(lambda: [Reflected(40.0), Reflected(90.0)], lambda: 100.0))
+    meters.registry.register(ReflectorMetrics(lambda: [Reflected(40.0), Reflected(90.0)], lambda: 100.0))
     series = _series(meters)
     assert _value(series, "equipoise_reflector_lists_total", resource="pods") == 2
     assert _value(series, "equipoise_reflector_watches_total", resource="pods") == 8

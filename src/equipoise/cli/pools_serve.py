@@ -56,7 +56,6 @@ def serve(
     """Answer allocate, release, heartbeat, drain, undrain and status over HTTP, until SIGTERM."""
     from equipoise.adapters.redis.connect import expect_prefix
     from equipoise.core.documents import validated
-    from equipoise.runtime.allocator.api import AllocatorSettings
     from equipoise.runtime.allocator.api import serve as stand
     from equipoise.runtime.runner import end_on_signals
     from equipoise.runtime.settings import Http, Logs
@@ -65,12 +64,13 @@ def serve(
     logs = validated(Logs, {"level": log_level, "format": log_format}, "--log")
     where = validated(Http, {"address": address}, "--address").address
     held, kept = _seconds("--lease", lease), _seconds("--record", record)
-    spans = held, max(held, kept), _seconds("--linger", linger, 0)
+    spans = {"lease_seconds": held, "record_seconds": max(held, kept)}
+    spans["linger_seconds"] = _seconds("--linger", linger, 0)
     expect_safe(where, token_file)
     expect_prefix(prefix)
     end_on_signals()
     with _source(redis, redis_url_file) as url:
-        stand(AllocatorSettings(url, prefix, where, token_file, *spans, logs, accept_eviction))
+        stand(url, prefix, where, logs, token_file=token_file, accepts_eviction=accept_eviction, **spans)
 
 
 @contextmanager

@@ -1,14 +1,14 @@
 """The table of balancers, and the descriptor by which the rest of the program uses each of them.
 
 A process imports only the balancers that it runs: importing numpy would cost the node agent memory and
-`--help` time. So a row of the table has only what needs no balancer's code, and the dotted name of the
-descriptor, which is imported on first use. A sixth balancer is a folder, a row of this table, and its
-commands.
+`--help` time. So a row of the table has only what needs no balancer's code; the descriptor is `BALANCER` of
+the balancer's module `balancer`, and is imported on first use. A sixth balancer is a folder, a row of this
+table, and its commands.
 """
 
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import NamedTuple
 
 from equipoise.core.decision import Decision, Record
@@ -23,8 +23,6 @@ Labels = tuple[str, ...]
 class Registered:
     """One row of the table."""
 
-    descriptor: str
-    """The dotted name of its `Balancer`."""
     summary: str
     """A short description for the dashboard."""
     interval_seconds: float | None = None
@@ -36,17 +34,11 @@ class Registered:
 
 
 BALANCERS: Mapping[str, Registered] = {
-    "rotation": Registered(
-        "equipoise.rotation.balancer:BALANCER", "hot and cold pods of an autoscaled workload", 30.0
-    ),
-    "recommendation": Registered(
-        "equipoise.recommendation.balancer:BALANCER", "advice from a week of usage", 30.0
-    ),
-    "proportional": Registered(
-        "equipoise.proportional.balancer:BALANCER", "resources that follow the cluster's size", 10.0
-    ),
-    "qos": Registered("equipoise.qos.balancer:BALANCER", "pods on a node and its waterlines", title="QoS"),
-    "pools": Registered("equipoise.pools.balancer:BALANCER", "pods in tiers", 60.0, is_default=False),
+    "rotation": Registered("hot and cold pods of an autoscaled workload", 30.0),
+    "recommendation": Registered("advice from a week of usage", 30.0),
+    "proportional": Registered("resources that follow the cluster's size", 10.0),
+    "qos": Registered("pods on a node and its waterlines", title="QoS"),
+    "pools": Registered("pods in tiers", 60.0, is_default=False),
 }
 """All balancers, in the order of the dashboard."""
 
@@ -123,6 +115,8 @@ class Balancer:
 
 def balancer(name: str) -> Balancer:
     """Return a balancer's descriptor, importing its code; KeyError where there is no such balancer."""
-    found: Balancer = pkgutil.resolve_name(BALANCERS[name].descriptor)
+    if name not in BALANCERS:
+        raise KeyError(name)
+    found: Balancer = import_module(f"equipoise.{name}.balancer").BALANCER
     assert found.name == name, f"the table calls {found.name} {name}"
     return found

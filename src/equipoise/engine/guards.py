@@ -108,7 +108,6 @@ def _held(entries: Collection[Entry], at: float, seconds: float) -> Reason | Non
 
 
 def held_by_leader(leadership: Leadership) -> Reason | None:
-    """Hold unless this replica is the leader now."""
     if leadership.epoch() is not None:
         return None
     return Reason(Code.HELD_BY_LEADER, "This process does not lead, so it only looks.")

@@ -13,6 +13,7 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
 
@@ -91,19 +92,17 @@ class Transport(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class Connection:
     """One open connection."""
 
-    __slots__ = ("phase", "progressed_at", "since", "transport", "unsent")
-
-    def __init__(self, transport: Transport, now: float) -> None:
-        self.transport = transport
-        self.phase = Phase.HEAD
-        self.since = now
-        """When the phase began."""
-        self.unsent = 0
-        """The number of bytes that the client had not read at the last sweep."""
-        self.progressed_at = now
+    transport: Transport
+    since: float
+    """When the phase began."""
+    progressed_at: float
+    phase: Phase = Phase.HEAD
+    unsent: int = 0
+    """The number of bytes that the client had not read at the last sweep."""
 
 
 class Connections(ServerState):
@@ -129,7 +128,8 @@ class Connections(ServerState):
         if self._is_stopping:
             transport.abort()
         assert transport not in self._open, "a connection is counted twice"
-        made = self._open[transport] = Connection(transport, self.now())
+        now = self.now()
+        made = self._open[transport] = Connection(transport, now, now)
         self._in_phase[made.phase] += 1
         self._waiting[made] = None
         return made
@@ -362,7 +362,6 @@ class Admission:
         self._connections = connections
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve or reject one request or websocket."""
         kind = scope["type"]
         if kind == "http" and self._connections.is_crowded():
             scope["headers"].append(CLOSE_HEADER)  # as if the client had asked to close it after the answer

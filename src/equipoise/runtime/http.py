@@ -63,20 +63,17 @@ async def bind(host: str, port: int) -> "list[Socket]":
     uvicorn would end the process when it cannot bind; so it gets sockets that are bound already.
     """
     name = host.removeprefix("[").removesuffix("]") or None
+    create = asyncio.get_running_loop().create_server
     try:
-        bound = await _bound(name, port)
+        bound = await create(asyncio.Protocol, name, port, start_serving=False)
     except OSError:
         if name is not None:
             raise
-        bound = await _bound("0.0.0.0", port)  # noqa: S104 - every interface was asked for; IPv6 is off
+        every = "0.0.0.0"  # noqa: S104 - every interface was asked for; IPv6 is off
+        bound = await create(asyncio.Protocol, every, port, start_serving=False)
     sockets = [socket.dup() for socket in bound.sockets]
     bound.close()
     return sockets
-
-
-async def _bound(host: str | None, port: int) -> asyncio.Server:
-    loop = asyncio.get_running_loop()
-    return await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
 
 
 class Server(uvicorn.Server):
@@ -131,7 +128,6 @@ class Server(uvicorn.Server):
         self._on_started()
 
     async def on_tick(self, counter: int) -> bool:
-        """Enforce the deadlines, a few times a second."""
         if counter % SWEEP_TICKS == 0:
             self._connections.sweep()
         return await super().on_tick(counter)
@@ -274,8 +270,6 @@ class RateLimitFilter(logging.Filter):
 
 
 _RATE_LIMIT = RateLimitFilter()
-
-
 START_SECONDS = 30.0
 DRAIN_SECONDS = 1
 _INDEX = f"""<!doctype html><title>Equipoise</title><h1>Equipoise {__version__}</h1>

@@ -8,6 +8,8 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -85,12 +87,8 @@ def leaf_paths(model: type[BaseModel] = Settings, above: Path = ()) -> Iterator[
 
 def variables() -> dict[str, Path]:
     """Return the variables by name: `EQUIPOISE_LEASE_NAMESPACE`, and the same with `__` between the parts."""
-    names = {}
-    for path in leaf_paths():
-        words = [re.sub(r"([A-Z])", r"_\1", part).upper() for part in path]
-        names[PREFIX + "_".join(words)] = path
-        names[PREFIX + "__".join(words)] = path
-    return names
+    words = {path: [re.sub(r"([A-Z])", r"_\1", part).upper() for part in path] for path in leaf_paths()}
+    return {PREFIX + between.join(words[path]): path for path in words for between in ("_", "__")}
 
 
 def _inner(annotation: Any) -> type[BaseModel] | None:
@@ -134,9 +132,8 @@ def _of_environment(environment: Mapping[str, str]) -> Layer:
         if not value:
             continue
         if path in layer and layer[path][0] != value:
-            raise BadInput(
-                f"environment variable {name}: expected the same as {layer[path][1].text}, or only one"
-            )
+            expected = f"expected the same as {layer[path][1].text}, or only one"
+            raise BadInput(f"environment variable {name}: {expected}")
         layer[path] = (value, Origin(name, f"environment variable {name}"))
     return layer
 
@@ -156,15 +153,13 @@ def _of_sets(texts: Sequence[str]) -> Layer:
 
 def _misspelt(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return warnings about variables that look like a misspelt one of ours; others are ignored."""
-    known_names = [*variables(), FILE_VARIABLE]
-    found = []
-    for name in sorted(environment):
-        if name.startswith(PREFIX) and name not in known_names and not _SERVICE_LINK.search(name):
-            close = difflib.get_close_matches(name, known_names, 1, 0.85)
-            found += (
-                [f"environment variable {name} is not known, and was ignored; {close[0]} is"] if close else []
-            )
-    return tuple(found)
+    known = [*variables(), FILE_VARIABLE]
+    return tuple(
+        f"environment variable {name} is not known, and was ignored; {close} is"
+        for name in sorted(environment)
+        if name.startswith(PREFIX) and name not in known and not _SERVICE_LINK.search(name)
+        for close in difflib.get_close_matches(name, known, 1, 0.85)
+    )
 
 
 def _validated(merged: Layer) -> Settings:
@@ -217,17 +212,13 @@ def print_settings(found: Effective, form: Format) -> None:
         sources = {".".join(path): found.source(path) for path in leaf_paths()}
         print_document({"settings": found.settings.document(), "sources": sources}, form)
     elif form is Format.YAML:
-        sys.stdout.writelines(f"{line}\n" for line in yaml_lines(found))
+        sys.stdout.writelines(f"{line}\n" for line in yaml_lines(found, found.settings.document()))
     else:
         _print_table(found)
 
 
-def yaml_lines(found: Effective) -> Iterator[str]:
+def yaml_lines(found: Effective, document: Mapping[str, Any], above: Path = ()) -> Iterator[str]:
     """Yield YAML with the origin of each value in a comment."""
-    yield from _lines(found, found.settings.document(), ())
-
-
-def _lines(found: Effective, document: dict[str, Any], above: Path) -> Iterator[str]:
     leaves = set(leaf_paths())
     indent = "  " * len(above)
     for key, value in document.items():
@@ -237,7 +228,7 @@ def _lines(found: Effective, document: dict[str, Any], above: Path) -> Iterator[
             yield f"{text.ljust(COMMENT_COLUMN)} # from {found.source(path)}"
         else:
             yield f"{indent}{key}:"
-            yield from _lines(found, value, path)
+            yield from yaml_lines(found, value, path)
 
 
 def _flow(value: Any) -> str:
@@ -254,8 +245,6 @@ def _print_table(found: Effective) -> None:
 
     laid_out = table("SETTING", "VALUE", "FROM", padding=(0, 1), has_edge=True)
     for path in leaf_paths():
-        value: Any = found.settings.document()
-        for part in path:
-            value = value[part]
+        value = reduce(getitem, path, found.settings.document())
         laid_out.add_row(*map(Text, (".".join(path), _flow(value), found.source(path))))
     Console().print(laid_out)

@@ -181,10 +181,6 @@ class OperatorMetrics:
         """Add a gauge that is read at each scrape."""
         Gauge(f"equipoise_{name}", READ_GAUGES[name], registry=self.registry).set_function(read)
 
-    def add(self, collector: Collector) -> None:
-        """Register a collector."""
-        self.registry.register(collector)
-
 
 @dataclass(frozen=True, slots=True)
 class ReflectorMetrics(Collector):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -24,7 +24,6 @@ from equipoise.ports import Cluster, CpuUsage, Metrics
 
 if TYPE_CHECKING:
     from equipoise.adapters.prometheus.metrics import PrometheusMetrics
-    from equipoise.adapters.prometheus.settings import LabelNames, PrometheusSettings
     from equipoise.runtime.logs import Log
 
 T = TypeVar("T")
@@ -69,42 +68,29 @@ def prometheus_metrics(
 ) -> PrometheusMetrics:
     """Return the Prometheus at the options' URL, or else the found one, searched for if None."""
     from equipoise.adapters.prometheus.metrics import connect as connect_prometheus
-    from equipoise.adapters.prometheus.settings import QueryLimits
+    from equipoise.adapters.prometheus.settings import LabelNames, PrometheusSettings, QueryLimits
 
     try:
         limits = QueryLimits(timeout_seconds=parse_seconds(options.timeout))
     except ValueError as error:
         raise BadInput(f"--prometheus-timeout: {error}") from error
-    matchers, names = _pairs("--prometheus-matcher", options.matchers), _names(options)
+    matchers = _pairs("--prometheus-matcher", options.matchers)
+    labels = _pairs("--prometheus-label", options.labels)
+    if unknown := labels.keys() - {"namespace", "pod", "container"}:
+        raise BadInput(f"--prometheus-label: expected namespace, pod or container, got {min(unknown)!r}")
     where: PrometheusSettings | ServiceProxy
     if options.url is None:
         where = (found or find_prometheus(client, options)).transport
     else:
-        where = _prometheus_settings(options, options.url)
-    return connect_prometheus(where, limits=limits, names=names, extra_matchers=matchers)
-
-
-def _names(options: PrometheusOptions) -> LabelNames:
-    """Return the names of the labels that identify a container in this Prometheus."""
-    from equipoise.adapters.prometheus.settings import LabelNames
-
-    labels = _pairs("--prometheus-label", options.labels)
-    if unknown := labels.keys() - {"namespace", "pod", "container"}:
-        raise BadInput(f"--prometheus-label: expected namespace, pod or container, got {min(unknown)!r}")
-    return LabelNames(**labels)
-
-
-def _prometheus_settings(options: PrometheusOptions, url: str) -> PrometheusSettings:
-    from equipoise.adapters.prometheus.settings import PrometheusSettings
-
-    return PrometheusSettings(
-        url=url,
-        bearer_token_file=options.token_file,
-        username=options.user,
-        password=_secret(options.password_file),
-        ca_file=options.ca_file,
-        headers=_pairs("--prometheus-header", options.headers),
-    )
+        where = PrometheusSettings(
+            url=options.url,
+            bearer_token_file=options.token_file,
+            username=options.user,
+            password=_secret(options.password_file),
+            ca_file=options.ca_file,
+            headers=_pairs("--prometheus-header", options.headers),
+        )
+    return connect_prometheus(where, limits=limits, names=LabelNames(**labels), extra_matchers=matchers)
 
 
 def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
@@ -128,17 +114,16 @@ def _secret(path: str | None) -> str | None:
         raise BadInput(f"--prometheus-password-file {path}: {error}") from error
 
 
+@dataclass(frozen=True, slots=True)
 class MultiNamespaceCluster:
     """Returns the objects of the watched namespaces, and raises for any other."""
 
-    def __init__(self, clusters: Mapping[str, Cluster]) -> None:
-        self._clusters = clusters
+    _clusters: Mapping[str, Cluster]
 
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
         return [pod for cluster in self._of(namespace) for pod in cluster.pods()]
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
-        """Return the pods from the API server, not from a cache."""
         return self._of(workload.ref.namespace)[0].pods_now(workload)
 
     def nodes(self) -> Sequence[Node]:
@@ -158,7 +143,6 @@ class MultiNamespaceCluster:
         return [pdb for cluster in self._of(namespace) for pdb in cluster.pdbs()]
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        """Return the workloads whose autoscaling is paused, and by what."""
         return {
             ref: why for cluster in self._of(namespace) for ref, why in cluster.autoscaler_pauses().items()
         }
@@ -188,26 +172,20 @@ class Source(NamedTuple):
     is_second_choice: bool = False
 
 
+@dataclass(eq=False)
 class ChosenPrometheus:
     """The Prometheus that all loops query; one that was found is used as long as its Service exists.
 
     It is used even while it does not answer: the operator never switches to another server by itself.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        options: PrometheusOptions,
-        log: Log,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._client = client
-        self._options = options
-        self._log = log
-        self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._chosen: tuple[DiscoveredPrometheus, PrometheusMetrics] | None = None
-        self._missing_since: float | None = None
+    _client: Client
+    _options: PrometheusOptions
+    _log: Log
+    _monotonic: Callable[[], float] = time.monotonic
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _chosen: tuple[DiscoveredPrometheus, PrometheusMetrics] | None = None
+    _missing_since: float | None = None
 
     def metrics(self) -> PrometheusMetrics:
         """Return the Prometheus at the URL of the options, or the chosen one; search if there is none."""
@@ -244,15 +222,15 @@ class ChosenPrometheus:
         return True
 
 
+@dataclass(eq=False)
 class DiscoveredMetrics:
     """Reads usage from the current source; after a failure, the next call searches for a source again."""
 
-    def __init__(self, find: Callable[[], Source], monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._find = find
-        self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._source: Source | None = None
-        self._found_at = 0.0
+    _find: Callable[[], Source]
+    _monotonic: Callable[[], float] = time.monotonic
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _source: Source | None = None
+    _found_at: float = 0.0
 
     @classmethod
     def of(
@@ -303,10 +281,7 @@ class DiscoveredMetrics:
         with self._lock:
             now = self._monotonic()
             source = self._source
-            is_stale = (
-                source is not None and source.is_second_choice and now - self._found_at > SEARCH_SECONDS
-            )
-            if source is None or is_stale:
+            if source is None or (source.is_second_choice and now - self._found_at > SEARCH_SECONDS):
                 source = self._source = self._find()
                 self._found_at = now
             return source

@@ -133,7 +133,6 @@ def print_plan(
 
 
 def plan_table(decisions: "Sequence[Decision]", doing: str = "EVICT, IN ORDER") -> Any:
-    """Return a table of decisions: the subject, the reason, and the actions in order."""
     from rich.text import Text
 
     from equipoise.runtime.console import table

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -22,8 +22,6 @@ from equipoise.pools.policy import tiers_for_scripts
 from equipoise.ports import Unanswered
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from equipoise.core.decision import MovePod, RegistrationAction
     from equipoise.core.pools import PoolAnswer, PoolsSnapshot
     from equipoise.runtime.settings import Pools as PoolsSettings
@@ -239,23 +237,15 @@ CALL_LENGTH_MAX = 256
 
 @contextmanager
 def opened(url: str | None, prefix: str, *, is_dry: bool = False) -> Iterator[RedisPools]:
-    """Yield the pools under a prefix, for as long as the block lasts."""
-    with _url(url) as found:
-        pools = RedisPools(
-            connect(found, prefix), prefix, address_of(found), is_dry=is_dry, read_tiers=tiers_for_scripts
-        )
-        try:
-            yield pools
-        finally:
-            pools.close()
-
-
-def _url(url: str | None) -> "AbstractContextManager[str]":
-    if url is not None:
-        return nullcontext(url)
+    """Yield the pools under a prefix, while the block lasts; without a URL, of an embedded server."""
     from equipoise.adapters.redis.embedded import embedded
 
-    return embedded(state_folder())
+    with embedded(state_folder()) if url is None else nullcontext(url) as found:
+        client, address = connect(found, prefix), address_of(found)
+        with closing(
+            RedisPools(client, prefix, address, is_dry=is_dry, read_tiers=tiers_for_scripts)
+        ) as pools:
+            yield pools
 
 
 def state_folder() -> Path:

@@ -49,7 +49,6 @@ class Heartbeat:
         self._renewed_at = monotonic()
 
     def renew(self) -> None:
-        """Record that the loop makes progress."""
         self._renewed_at = self._monotonic()
 
     def liveness_error(self) -> str | None:
@@ -67,7 +66,6 @@ class HeartbeatRegistry:
         self._by_thread: dict[int, Heartbeat] = {}
 
     def own(self, heartbeat: Heartbeat) -> None:
-        """Register this heartbeat for the calling thread."""
         assert heartbeat not in self._by_thread.values(), f"two threads run {heartbeat.name}"
         self._by_thread[threading.get_ident()] = heartbeat
 
@@ -90,11 +88,6 @@ class CycleObserver(Protocol):
         ...
 
 
-def nothing_missing() -> list[str]:
-    """Return no reason for the first cycle to wait."""
-    return []
-
-
 class LoopRunner:
     """Runs a loop until `stopping` is set; the current cycle is finished first."""
 
@@ -107,7 +100,7 @@ class LoopRunner:
         heartbeats: HeartbeatRegistry,
         log: "Log",
         stopping: threading.Event,
-        missing: Callable[[], list[str]] = nothing_missing,
+        missing: Callable[[], list[str]] = list,
         jitter_seconds: float = 0.0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -178,7 +171,6 @@ class LoopRunner:
         return False
 
     def run_once(self) -> None:
-        """Run one cycle, and report its result."""
         self.heartbeat.renew()
         began = self._monotonic()
         try:

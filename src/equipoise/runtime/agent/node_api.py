@@ -51,9 +51,11 @@ def read_objects(objects: Iterable[PolicyObject]) -> tuple[QosPolicy, tuple[str,
         if one.unreadable:
             problems.append(f"{where}: the object cannot be read: {one.unreadable}")
             continue
-        spec = _spec(one.ref.kind, one.spec)
-        if isinstance(spec, str):
-            problems.append(f"{where}: spec.{spec}")
+        model: type[BaseModel] = next(kind.body["spec"] for kind in QOS_KINDS if kind.name == one.ref.kind)
+        try:
+            spec = model.model_validate(dict(one.spec), by_alias=True, by_name=False)
+        except DECODE_ERRORS as error:
+            problems.append(f"{where}: spec.{explain(error)}")
         else:
             read.append(QosObject(one.ref.kind, one.ref.name, spec, where))
     policy, wrong = assemble_valid(read)
@@ -61,14 +63,6 @@ def read_objects(objects: Iterable[PolicyObject]) -> tuple[QosPolicy, tuple[str,
         # PodQOS objects exist that limit the pods, and none is valid: so no pod may be acted on.
         policy = policy.model_copy(update={"pods": ()})
     return policy, (*problems, *wrong)
-
-
-def _spec(kind: str, spec: Mapping[str, Any]) -> BaseModel | str:
-    model = next(one.body["spec"] for one in QOS_KINDS if one.name == kind)
-    try:
-        return model.model_validate(dict(spec), by_alias=True, by_name=False)
-    except DECODE_ERRORS as error:
-        return explain(error)
 
 
 CONDITION = "EquipoiseWaterlineCrossed"
@@ -100,9 +94,8 @@ class WatchedNode:
         self._settings = {"evictions_per_round": evictions_per_round, "excess_percent": excess_percent}
         self._pods = Reflector(client, PODS_OF_NODE, params={"fieldSelector": f"spec.nodeName={node}"})
         self._nodes = Reflector(client, NODE, params={"fieldSelector": f"metadata.name={node}"})
-        once = client.with_own_connections(
-            backoff=Backoff(attempts_max=1)
-        )  # a round must not wait for the API server
+        # One attempt: a round must not wait for the API server.
+        once = client.with_own_connections(backoff=Backoff(attempts_max=1))
         self._policies = {kind.name: _policies(once, kind) for kind in QOS_KINDS}
         self._marks = NodeMarks(once)
         self._policy: tuple[tuple[tuple[str, str, str], ...], QosPolicy] = ((), QosPolicy(**self._settings))
@@ -113,10 +106,8 @@ class WatchedNode:
             reflector.start()
         for reflector in (self._nodes, self._pods):
             if not wait(reflector.synced, SYNC_SECONDS):
-                why = reflector.last_error or "no answer"
-                raise WorldFailed(
-                    f"{self._client.address}: the {reflector.kind.plural} of {self.node}: {why}"
-                )
+                why = f"the {reflector.kind.plural} of {self.node}: {reflector.last_error or 'no answer'}"
+                raise WorldFailed(f"{self._client.address}: {why}")
         if self._nodes.cache.get("", self.node) is None:
             raise WorldFailed(f"node {self.node}: not found at {self._client.address}; --node names another")
 
@@ -157,7 +148,9 @@ class WatchedNode:
         not raise then, since restoring must stay possible.
         """
         for reflector in self._reflectors():
-            self._require_fresh(reflector)
+            was_removed = _is_absent(reflector) and not reflector.cache.records()  # after its objects
+            if reflector.synced.is_set() and not was_removed:
+                reflector.require_fresh(f"the {reflector.kind.plural} of {self.node}")
         allows_all = _is_absent(self._policies[POD_QOS.name].reflector)
         objects = [one for name in self._policies for one in self._listed(name)]
         versions = tuple(sorted((one.ref.kind, one.ref.name, one.version) for one in objects))
@@ -167,11 +160,6 @@ class WatchedNode:
             policy, self.problems = read_objects(objects)
             self._policy = (versions, policy.model_copy(update=self._settings))
         return self._policy[1]
-
-    def _require_fresh(self, reflector: Reflector[Any]) -> None:
-        was_removed = _is_absent(reflector) and not reflector.cache.records()  # the kind, after its objects
-        if reflector.synced.is_set() and not was_removed:
-            reflector.require_fresh(f"the {reflector.kind.plural} of {self.node}")
 
     def _listed(self, name: str) -> Sequence[Any]:
         try:
@@ -192,9 +180,8 @@ class WatchedNode:
             if error.status != NOT_FOUND:
                 raise
         else:
-            raise Unreachable(
-                f"the {POD_QOS.plural} have not been listed yet: they were not installed before"
-            )
+            listed = "have not been listed yet: they were not installed before"
+            raise Unreachable(f"the {POD_QOS.plural} {listed}")
 
     def uid(self) -> str:
         node = self._nodes.cache.get("", self.node)
@@ -329,44 +316,38 @@ class EnforcementGate:
         if not self._is_enforced:
             return PREVIEW
         if crane_pod:
-            return f"{_crane(crane_pod)}; remove one of them"
+            return f"{crane_conflict(crane_pod)}; remove one of them"
         if self._takes_over:
             return ""
-        has_now = has_policies()
-        self._check(is_first=has_now and not self._had_policies)
-        self._had_policies = has_now
+        had_policies, self._had_policies = self._had_policies, has_policies()
+        denial = self._foreign(FOREIGN, is_first=self._had_policies and not had_policies)
         self.is_unknown = self._standing is None
-        if self.is_unknown:
-            return self._unknown()
-        return FOREIGN if self._standing is Standing.FOREIGN else ""
+        return denial
 
     def other_agent(self, crane_pod: str) -> str:
         """Return why a quota on this node may be another agent's, or ""; the same in Preview and Enforce."""
         if crane_pod:
-            return _crane(crane_pod)
-        if self._takes_over:
-            return ""
-        self._check(is_first=False)
-        if self._standing is None:
-            return self._unknown()
-        return OTHER if self._standing is Standing.FOREIGN else ""
+            return crane_conflict(crane_pod)
+        return "" if self._takes_over else self._foreign(OTHER, is_first=False)
 
-    def _unknown(self) -> str:
-        return f"whose the kinds of {GROUP} are is not known: {self._why_unknown}"
+    def _foreign(self, sentence: str, *, is_first: bool) -> str:
+        """Return the sentence if the CRD is somebody else's, why its owner is unknown, or "" if it is ours.
 
-    def _check(self, *, is_first: bool) -> None:
-        """Check the CRD's owner when due; a failed check keeps the last answer, unless `is_first`."""
+        The owner is checked when due; a failed check keeps the last answer, unless `is_first`.
+        """
         if is_first:
             self._standing = None
         now = self._monotonic()
-        if not is_first and now < self._check_at:
-            return
-        try:
-            self._standing = look_at(self._client, GROUP, VERSION, "nodeqosensurancepolicies").standing
-        except WorldFailed as error:
-            self._why_unknown = str(error)
-        self._check_at = now + (RETRY_SECONDS if self._standing is None else CHECK_SECONDS)
+        if is_first or now >= self._check_at:
+            try:
+                self._standing = look_at(self._client, GROUP, VERSION, "nodeqosensurancepolicies").standing
+            except WorldFailed as error:
+                self._why_unknown = str(error)
+            self._check_at = now + (RETRY_SECONDS if self._standing is None else CHECK_SECONDS)
+        if self._standing is None:
+            return f"whose the kinds of {GROUP} are is not known: {self._why_unknown}"
+        return sentence if self._standing is Standing.FOREIGN else ""
 
 
-def _crane(pod: str) -> str:
+def crane_conflict(pod: str) -> str:
     return f"pod {pod} is Crane's own agent, and both would write the same quotas"

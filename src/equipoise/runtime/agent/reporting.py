@@ -40,7 +40,6 @@ class EventReporter:
         self._code = ""
         self._problems: tuple[str, ...] = ()
         self._failures: dict[tuple[object, ...], float] = {}
-        self._bugs: dict[tuple[str, ...], float] = {}
         self._reported_quotas: dict[str, str] = {}
 
     def report(self, done: NodeCycleReport) -> None:
@@ -61,7 +60,6 @@ class EventReporter:
             self._report_pod(outcome, code, sentence)
 
     def warn(self, reason: str, sentence: str) -> None:
-        """Log a warning, and record it as an event on the node."""
         self._log.warning(sentence)
         self._actuator.record_event(self._node(), reason, sentence, is_warning=True)
 
@@ -70,13 +68,11 @@ class EventReporter:
         if isinstance(error, EquipoiseError):
             self._log.warning("a round failed", error=str(error))
             return
-        now, key = self._monotonic(), (type(error).__name__, str(error))
-        self._bugs = {one: at for one, at in self._bugs.items() if now - at < AGAIN_SECONDS}
-        if key in self._bugs:
+        key = (type(error).__name__, str(error))
+        if self._is_new(key):
+            log_failure(self._log, "a round failed", error)
+        else:
             self._log.error("a round failed", error=f"unexpected {key[0]}: {key[1]}")
-            return
-        self._bugs[key] = now
-        log_failure(self._log, "a round failed", error)
 
     def report_state(self, lost: str, unlocked: str, *, is_damaged: bool) -> None:
         if unlocked:
@@ -118,16 +114,20 @@ class EventReporter:
 
     def _unreported(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
         """Return the outcomes, without failures that were already reported in the last ten minutes."""
-        now = self._monotonic()
-        self._failures = {key: at for key, at in self._failures.items() if now - at < AGAIN_SECONDS}
         found = []
         for outcome in outcomes:
             key = (type(outcome.action), outcome.action.pod, outcome.action.uid, outcome.result)
-            if outcome.result in SUCCEEDED or key not in self._failures:
+            if outcome.result in SUCCEEDED or self._is_new(key):
                 found.append(outcome)
-                if outcome.result not in SUCCEEDED:
-                    self._failures[key] = now
         return found
+
+    def _is_new(self, failure: tuple[object, ...]) -> bool:
+        """Return whether a failure was not reported in the last ten minutes; it counts as reported now."""
+        now = self._monotonic()
+        self._failures = {key: at for key, at in self._failures.items() if now - at < AGAIN_SECONDS}
+        is_new = failure not in self._failures
+        self._failures.setdefault(failure, now)
+        return is_new
 
     def _report_pod(self, outcome: Outcome, code: str, sentence: str) -> None:
         action = outcome.action

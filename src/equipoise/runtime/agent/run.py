@@ -25,7 +25,13 @@ from equipoise.ports import CycleReport
 from equipoise.qos.execute import BALANCER
 from equipoise.qos.loop import NodeCycleReport, QosLoop
 from equipoise.qos.policy import QosPolicy, policy_json
-from equipoise.runtime.agent.node_api import PREVIEW, EnforcementGate, WatchedNode, ledger_evictor
+from equipoise.runtime.agent.node_api import (
+    PREVIEW,
+    EnforcementGate,
+    WatchedNode,
+    crane_conflict,
+    ledger_evictor,
+)
 from equipoise.runtime.agent.reporting import AgentMetrics, EventReporter
 from equipoise.runtime.agent.state import Recovery, StateFile
 from equipoise.runtime.http import HttpServer, make_app
@@ -57,20 +63,10 @@ class AgentJournal:
             return
         if self._policy_json[0] is not done.policy:
             self._policy_json = (done.policy, policy_json(done.policy))
-        observation = done.observation
-        name = self._ids.next(observation.at)
-        self._journal.append(
-            record(
-                BALANCER,
-                self._policy_json[1],
-                observation,
-                done.memory,
-                done.decision,
-                observation.at,
-                name,
-                done.outcomes,
-            )
-        )
+        inputs = self._policy_json[1], done.observation, done.memory
+        at = done.observation.at
+        name = self._ids.next(at)
+        self._journal.append(record(BALANCER, *inputs, done.decision, at, name, done.outcomes))
 
     @property
     def error(self) -> str:
@@ -133,14 +129,13 @@ class Agent:
             evictions_per_round=settings.evictions_per_round,
             excess_percent=settings.excess_percent,
         )
-        host = connect_host(
+        self.host = connect_host(
             settings.cgroups, settings.proc, settings.cgroup_parent, is_of_pods=settings.is_of_pods
         )
-        self.host = host
-        self.file = StateFile(settings.state_file, host.boot_id())
+        self.file = StateFile(settings.state_file, self.host.boot_id())
         self.loop = QosLoop(
             node_name=settings.node,
-            node=host,
+            node=self.host,
             node_api=self.node_api,
             actuator=self.actuator,
             pauses=self.pauses,
@@ -181,10 +176,7 @@ class Agent:
             raise
         crane_pod = self.node_api.crane_agent()
         if crane_pod:
-            raise WorldFailed(
-                f"node {self.settings.node}: pod {crane_pod} is Crane's own agent, and both would write "
-                "the same quotas; remove one of them"
-            )
+            raise WorldFailed(f"node {self.settings.node}: {crane_conflict(crane_pod)}; remove one of them")
         self.pauses.start()
         self._wait(self.pauses.reflector.synced, PAUSES_SECONDS_MAX)
         return not self.stopping.is_set()
@@ -193,7 +185,6 @@ class Agent:
         self.runner.heartbeat.renew()
 
     def _wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait for an event or a stop, and return whether the event is set."""
         self._heartbeat()
         until = time.monotonic() + seconds
         while not (self.stopping.is_set() or event.wait(0.1) or time.monotonic() > until):
@@ -241,13 +232,8 @@ class Agent:
             log_failure(self.log, "not everything could be given back", error)
             return []
         for outcome in outcomes:
-            self.log.info(
-                "given back",
-                why=why,
-                pod=outcome.action.pod or self.settings.node,
-                result=outcome.result,
-                detail=outcome.detail,
-            )
+            pod = outcome.action.pod or self.settings.node
+            self.log.info("given back", why=why, pod=pod, result=outcome.result, detail=outcome.detail)
         return outcomes
 
     def clean_up(self) -> list[Outcome]:
@@ -258,7 +244,6 @@ class Agent:
         return [*self.loop.restore_all(), *self.recovery.outcomes()]
 
     def cycle(self, at: float) -> NodeCycleReport:
-        """Search for throttled containers, check whether changes are allowed, and run the loop's cycle."""
         self._cpu_seconds = time.thread_time()
         try:
             self._recover()
@@ -281,7 +266,6 @@ class Agent:
         self.reporter.report(report)
 
     def observe_failure(self, error: Exception, took_seconds: float) -> None:
-        """Count and log a failed cycle; the next one retries."""
         del took_seconds
         self.metrics.failures.inc()
         self._report_failure(error)
@@ -304,14 +288,12 @@ class Agent:
         self.loop.is_enforced = not denial
         self.metrics.enforcing.set(not denial)
         has_changed, self._denial = denial != self._denial, denial
-        if denial and not self.gate.is_unknown and (has_changed or self._may_retry_restore()):
+        is_due = self.loop.has_throttled and time.monotonic() - self._restored_at >= RESTORE_SECONDS
+        if denial and not self.gate.is_unknown and (has_changed or is_due):
             self.restore(denial)
             self._restored_at = time.monotonic()
         if has_changed and denial not in {"", PREVIEW}:
             self.reporter.warn("NothingIsChanged", denial)
-
-    def _may_retry_restore(self) -> bool:
-        return time.monotonic() - self._restored_at >= RESTORE_SECONDS and self.loop.has_throttled
 
     def liveness_errors(self) -> list[str]:
         """Return an error if the loop has stalled or died.

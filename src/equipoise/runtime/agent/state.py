@@ -17,6 +17,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,7 +93,6 @@ class StateFile:
         return state
 
     def _set_aside(self, why: str) -> WorldFailed:
-        """Move the damaged file aside, and return the error to raise."""
         aside = self.path.with_suffix(".damaged")
         try:
             if self.path.is_dir() and not self.path.is_symlink():
@@ -187,28 +187,21 @@ NO_STATE_FILE_IN_PREVIEW = (
 )
 
 
+@dataclass(eq=False)
 class Recovery:
     """Loads the agent's state; if it was lost, searches the cgroups for what is throttled."""
 
-    def __init__(
-        self,
-        file: StateFile,
-        loop: "QosLoop",
-        reporter: "EventReporter",
-        metrics: "AgentMetrics",
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.unclear: tuple[LoweredQuota, ...] = ()
-        """The quotas that the last search left as they are."""
-        self._file = file
-        self._loop = loop
-        self._reporter = reporter
-        self._metrics = metrics
-        self._monotonic = monotonic
-        self._is_loaded = False
-        self._damage = ""
-        self._unclear_uids: frozenset[str] | None = None
-        self._searched: tuple[str, float] = ("", float("-inf"))
+    _file: StateFile
+    _loop: "QosLoop"
+    _reporter: "EventReporter"
+    _metrics: "AgentMetrics"
+    _monotonic: Callable[[], float] = time.monotonic
+    unclear: tuple[LoweredQuota, ...] = ()
+    """The quotas that the last search left as they are."""
+    _is_loaded: bool = False
+    _damage: str = ""
+    _unclear_uids: frozenset[str] | None = None
+    _searched: tuple[str, float] = ("", float("-inf"))
 
     def load(self) -> None:
         """Load the state, once; if it was lost, start with an empty one and report why."""
@@ -241,11 +234,9 @@ class Recovery:
             self._reporter.report_damage(self._damage)
             self._damage = ""
         state = self._loop.state
-        why_none = other_agent or (
-            NO_STATE_FILE_IN_PREVIEW if is_preview and state.lost == NO_STATE_FILE else ""
-        )
-        why_before, searched_at = self._searched
-        now = self._monotonic()
+        is_new = is_preview and state.lost == NO_STATE_FILE
+        why_none = other_agent or (NO_STATE_FILE_IN_PREVIEW if is_new else "")
+        (why_before, searched_at), now = self._searched, self._monotonic()
         if why_none == why_before and now - searched_at < AGAIN_SECONDS and not is_last:
             return
         unchecked = [pod for pod in pods if self._unclear_uids is None or pod.uid in self._unclear_uids]
@@ -261,7 +252,5 @@ class Recovery:
         self._reporter.report_found(found)
 
     def outcomes(self) -> list[Outcome]:
-        """Return the unclear quotas as outcomes."""
-        return [
-            Outcome(RestorePod(one.pod.key, uid=one.pod.uid), "Unknown", one.sentence) for one in self.unclear
-        ]
+        actions = [(RestorePod(one.pod.key, uid=one.pod.uid), one.sentence) for one in self.unclear]
+        return [Outcome(action, "Unknown", sentence) for action, sentence in actions]

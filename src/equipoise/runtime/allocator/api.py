@@ -16,21 +16,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from starlette import status as codes
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.status import (
-    HTTP_200_OK,
-    HTTP_400_BAD_REQUEST,
-    HTTP_401_UNAUTHORIZED,
-    HTTP_403_FORBIDDEN,
-    HTTP_408_REQUEST_TIMEOUT,
-    HTTP_413_CONTENT_TOO_LARGE,
-    HTTP_415_UNSUPPORTED_MEDIA_TYPE,
-    HTTP_503_SERVICE_UNAVAILABLE,
-)
 
 from equipoise import __version__
 from equipoise.core.errors import DECODE_ERRORS, BadInput, EquipoiseError, SetUpWrong
@@ -85,12 +76,12 @@ def refusal(method: str, headers: Mapping[str, str]) -> Refusal | None:
     media = headers.get("content-type", "").partition(";")[0].strip().lower()
     if method == "POST" and media != JSON:
         sentence = f"Content-Type: expected {JSON}, got {media[:SHOWN_MAX] or 'none'}"
-        return Refusal(HTTP_415_UNSUPPORTED_MEDIA_TYPE, "NotJson", sentence)
+        return Refusal(codes.HTTP_415_UNSUPPORTED_MEDIA_TYPE, "NotJson", sentence)
     return None
 
 
 def _forbidden(sentence: str) -> Refusal:
-    return Refusal(HTTP_403_FORBIDDEN, "Forbidden", sentence)
+    return Refusal(codes.HTTP_403_FORBIDDEN, "Forbidden", sentence)
 
 
 BODY_BYTES_MAX = 4096
@@ -149,7 +140,7 @@ class Api:
             try:
                 question = read_question(operation, await _body(request))
             except (*DECODE_ERRORS, BadInput) as error:
-                return _no(HTTP_400_BAD_REQUEST, "BadRequest", str(error))
+                return _no(codes.HTTP_400_BAD_REQUEST, "BadRequest", str(error))
             return await self._answer(lambda: self._ask(operation, question))
 
         return self._measured(operation.name, answer)
@@ -164,7 +155,9 @@ class Api:
     async def _status(self, _: Request) -> Response:
         def read() -> Response:
             snapshot = self._remote.snapshot()
-            return _json(status_document(read_policy(snapshot.config, self._key), snapshot), HTTP_200_OK)
+            return _json(
+                status_document(read_policy(snapshot.config, self._key), snapshot), codes.HTTP_200_OK
+            )
 
         return await self._answer(read)
 
@@ -172,7 +165,7 @@ class Api:
         """Run a request on a thread, with a deadline; errors state whether anything may have happened."""
         if self._waiting >= self._waiting_max:
             sentence = "Too much is asked at once. Nothing was changed; ask again later"
-            return _no(HTTP_503_SERVICE_UNAVAILABLE, "Overloaded", sentence)
+            return _no(codes.HTTP_503_SERVICE_UNAVAILABLE, "Overloaded", sentence)
         self._waiting += 1
         try:
             future = asyncio.get_running_loop().run_in_executor(self._workers, question)
@@ -183,7 +176,7 @@ class Api:
             return _unknown(str(error))
         except EquipoiseError as error:
             sentence = f"{str(error).removesuffix('.')}. Nothing was changed; ask again later"
-            return _no(HTTP_503_SERVICE_UNAVAILABLE, "Unavailable", sentence)
+            return _no(codes.HTTP_503_SERVICE_UNAVAILABLE, "Unavailable", sentence)
         finally:
             self._waiting -= 1
             assert self._waiting >= 0, "more requests ended than began"
@@ -215,7 +208,7 @@ class Api:
             return None if why is None else _no(*why)
         if self._tokens.admit(request.headers.get("authorization", "")):
             return None
-        response = _no(HTTP_401_UNAUTHORIZED, "Unauthorized", "A bearer token is expected.")
+        response = _no(codes.HTTP_401_UNAUTHORIZED, "Unauthorized", "A bearer token is expected.")
         response.headers["WWW-Authenticate"] = "Bearer"
         return response
 
@@ -229,11 +222,11 @@ async def _body(request: Request) -> bytes:
                 parts += part
                 if len(parts) > BODY_BYTES_MAX:
                     too_long = f"Expected at most {BODY_BYTES_MAX} bytes."
-                    raise HTTPException(HTTP_413_CONTENT_TOO_LARGE, too_long)
+                    raise HTTPException(codes.HTTP_413_CONTENT_TOO_LARGE, too_long)
     except TimeoutError as error:
-        raise HTTPException(HTTP_408_REQUEST_TIMEOUT, "The body did not come in time.") from error
+        raise HTTPException(codes.HTTP_408_REQUEST_TIMEOUT, "The body did not come in time.") from error
     except ClientDisconnect as error:
-        raise HTTPException(HTTP_400_BAD_REQUEST, "The body did not come whole.") from error
+        raise HTTPException(codes.HTTP_400_BAD_REQUEST, "The body did not come whole.") from error
     return bytes(parts)
 
 
@@ -244,18 +237,18 @@ def _json(document: Any, status: int, headers: dict[str, str] | None = None) -> 
 def _no(status: int, result: str, sentence: str) -> Response:
     """Return the response that nothing happened, and why."""
     document = {"outcome": "no", "result": result, "sentence": f"{sentence.removesuffix('.')}."}
-    return _json(document, status, RETRY if status == HTTP_503_SERVICE_UNAVAILABLE else None)
+    return _json(document, status, RETRY if status == codes.HTTP_503_SERVICE_UNAVAILABLE else None)
 
 
 def _unknown(why: str) -> Response:
     because = why.removesuffix(".")
     sentence = f"Nobody knows whether it happened: {because}. To ask for the same again is safe, and tells."
     document = {"outcome": "unknown", "result": "Unanswered", "sentence": sentence}
-    return _json(document, HTTP_503_SERVICE_UNAVAILABLE, RETRY)
+    return _json(document, codes.HTTP_503_SERVICE_UNAVAILABLE, RETRY)
 
 
 async def _openapi(_: Request) -> Response:
-    return Response(_DOCUMENT, HTTP_200_OK, None, JSON)
+    return Response(_DOCUMENT, codes.HTTP_200_OK, None, JSON)
 
 
 async def _refused(_: Request, error: Exception) -> Response:
@@ -273,22 +266,7 @@ REDIS_SECONDS = 2.0
 DRAIN_SECONDS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class AllocatorSettings:
-    """The settings of `equipoise pools serve`."""
-
-    url: Callable[[], str]
-    prefix: str
-    address: str
-    token_file: str | None
-    lease_seconds: float
-    record_seconds: float
-    linger_seconds: float
-    logs: Logs
-    accepts_eviction: bool = False
-
-
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Readiness:
     """Checks periodically whether the tiers can be reached, so that a probe never waits for Redis."""
 
@@ -323,25 +301,36 @@ class Readiness:
         return found
 
 
-def serve(settings: AllocatorSettings) -> None:
+def serve(
+    url: Callable[[], str],
+    prefix: str,
+    address: str,
+    logs: Logs,
+    *,
+    token_file: str | None,
+    lease_seconds: float,
+    record_seconds: float,
+    linger_seconds: float,
+    accepts_eviction: bool,
+) -> None:
     """Serve until SIGTERM or SIGINT; then finish the received requests."""
-    tokens = None if settings.token_file is None else Tokens(settings.token_file)
-    log = make_log(settings.logs)
+    tokens = None if token_file is None else Tokens(token_file)
+    log = make_log(logs)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     Info("equipoise_build", "The version that runs.", registry=registry).info({"version": __version__})
     remote = RemotePools(
-        settings.url,
-        settings.prefix,
-        lease_seconds=settings.lease_seconds,
-        record_seconds=settings.record_seconds,
+        url,
+        prefix,
+        lease_seconds=lease_seconds,
+        record_seconds=record_seconds,
         timeout_seconds=REDIS_SECONDS,
-        accepts_eviction=settings.accepts_eviction,
+        accepts_eviction=accepts_eviction,
     )
-    api = Api(remote, settings.prefix, tokens, registry)
+    api = Api(remote, prefix, tokens, registry)
     readiness = Readiness(remote, tokens)
     app = api.app(list, readiness.readiness_errors, registry)
-    server = HttpServer(settings.address, app, name="--address", drain_seconds=DRAIN_SECONDS)
+    server = HttpServer(address, app, name="--address", drain_seconds=DRAIN_SECONDS)
     errors = ErrorReporter(log, readiness.errors)
     stopping = threading.Event()
     on_signals(stopping)
@@ -352,14 +341,14 @@ def serve(settings: AllocatorSettings) -> None:
         remote.close()
         raise
     server.start()
-    log.info("serving", port=server.port, prefix=settings.prefix, is_guarded=tokens is not None)
+    log.info("serving", port=server.port, prefix=prefix, is_guarded=tokens is not None)
     while True:
         errors.report()
         if stopping.wait(CHECK_SECONDS):
             break
         readiness.check()
     readiness.stop()
-    time.sleep(settings.linger_seconds)  # a second signal ends it
+    time.sleep(linger_seconds)  # a second signal ends it
     is_clean = server.stop(DRAIN_SECONDS + 2.0)
     api.close()
     remote.close()

@@ -5,13 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
-from starlette.status import (
-    HTTP_200_OK,
-    HTTP_400_BAD_REQUEST,
-    HTTP_404_NOT_FOUND,
-    HTTP_409_CONFLICT,
-    HTTP_503_SERVICE_UNAVAILABLE,
-)
+from starlette import status as codes
 
 from equipoise import __version__
 from equipoise.adapters.redis import RedisPools
@@ -76,16 +70,16 @@ OPERATIONS = (
     Operation("undrain", "Give a drained pod calls again.", "pod", ("uid",), RedisPools.undrain),
 )
 STATUS: dict[PoolCode, int] = {
-    PoolCode.NONE_FREE: HTTP_409_CONFLICT,
-    PoolCode.CALL_TAKEN: HTTP_409_CONFLICT,
-    PoolCode.NOT_OWNER: HTTP_409_CONFLICT,
-    PoolCode.LEASE_LOST: HTTP_409_CONFLICT,
-    PoolCode.OTHER_UID: HTTP_409_CONFLICT,
-    PoolCode.MERCHANT: HTTP_409_CONFLICT,
-    PoolCode.UNSOUND: HTTP_409_CONFLICT,
-    PoolCode.NO_TIER: HTTP_400_BAD_REQUEST,
-    PoolCode.NOT_THERE: HTTP_404_NOT_FOUND,
-    PoolCode.CONFIG_CHANGED: HTTP_503_SERVICE_UNAVAILABLE,
+    PoolCode.NONE_FREE: codes.HTTP_409_CONFLICT,
+    PoolCode.CALL_TAKEN: codes.HTTP_409_CONFLICT,
+    PoolCode.NOT_OWNER: codes.HTTP_409_CONFLICT,
+    PoolCode.LEASE_LOST: codes.HTTP_409_CONFLICT,
+    PoolCode.OTHER_UID: codes.HTTP_409_CONFLICT,
+    PoolCode.MERCHANT: codes.HTTP_409_CONFLICT,
+    PoolCode.UNSOUND: codes.HTTP_409_CONFLICT,
+    PoolCode.NO_TIER: codes.HTTP_400_BAD_REQUEST,
+    PoolCode.NOT_THERE: codes.HTTP_404_NOT_FOUND,
+    PoolCode.CONFIG_CHANGED: codes.HTTP_503_SERVICE_UNAVAILABLE,
 }
 """The HTTP status of negative answers; every other answer is 200."""
 _QUESTIONS = msgspec.json.Decoder(Question)
@@ -110,13 +104,13 @@ def read_question(operation: Operation, body: bytes) -> Question:
 
 def status_of(operation: Operation, code: PoolCode) -> int:
     if operation.name == "heartbeat" and code is PoolCode.UNKNOWN_CALL:
-        return HTTP_404_NOT_FOUND
-    return STATUS.get(code, HTTP_200_OK)
+        return codes.HTTP_404_NOT_FOUND
+    return STATUS.get(code, codes.HTTP_200_OK)
 
 
 def answer_document(answer: PoolAnswer, status: int, sentence: str, call: str) -> dict[str, Any]:
     return {
-        "outcome": "yes" if status == HTTP_200_OK else "no",
+        "outcome": "yes" if status == codes.HTTP_200_OK else "no",
         "result": answer.code.value,
         "call": call,
         "pod": answer.pod,

@@ -8,6 +8,8 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -53,7 +55,6 @@ class OperatorObserver:
         self._clock = clock
 
     def observe_cycle(self, report: CycleReport, took_seconds: float) -> None:
-        """Count a cycle, and log what has changed since the last one."""
         unshown = self._metrics.observe_cycle(self._balancer, report, took_seconds, self._clock.now())
         self._lines.log(report)
         self._lines.log_failed(unshown)
@@ -97,12 +98,12 @@ class Part(Protocol):
         return {}
 
 
+@dataclass(eq=False)
 class LeasePart(Part):
     """The election on its thread."""
 
-    def __init__(self, election: LeaseElection) -> None:
-        self._election = election
-        self._is_started = False
+    _election: LeaseElection
+    _is_started: bool = False
 
     def start(self) -> None:
         self._election.start()
@@ -119,7 +120,6 @@ class LeasePart(Part):
         return ["the lease thread has died"] if self._is_started and not is_alive else []
 
     def errors(self) -> Mapping[str, str]:
-        """Return why the last attempt to acquire or renew failed."""
         error = self._election.last_error
         return {} if error is None else {"lease": str(error)}
 
@@ -163,7 +163,6 @@ class Caches(Part):
         return all(ended)
 
     def readiness_errors(self) -> list[str]:
-        """Return which resources have not been listed yet, and why."""
         return [_unlisted(each) for each in self.reflectors if not each.synced.is_set()]
 
     def awaited_by(self, loop: str) -> list[str]:
@@ -190,11 +189,11 @@ class Caches(Part):
         return failing | unreadable
 
 
+@dataclass(frozen=True, slots=True)
 class JournalPart(Part):
     """The journal, flushed and closed at the end; losing it changes no decision."""
 
-    def __init__(self, journal: SqliteJournal) -> None:
-        self._journal = journal
+    _journal: SqliteJournal
 
     def stop(self, timeout_seconds: float) -> bool:
         """Flush and close the journal; on a disk that hangs, return False after the timeout."""
@@ -209,8 +208,11 @@ class JournalPart(Part):
 
     def size_bytes(self) -> float:
         """Return the size of the file, its write-ahead log and the log's index together."""
-        path = self._journal.path
-        return float(sum(_size(path.with_name(path.name + suffix)) for suffix in ("", "-wal", "-shm")))
+        size = 0
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(OSError):
+                size += Path(f"{self._journal.path}{suffix}").stat().st_size
+        return float(size)
 
     def lost(self) -> float:
         return float(self._journal.lost)
@@ -225,13 +227,6 @@ class NoJournal:
 def _unlisted(reflector: Reflector[Any]) -> str:
     error = reflector.last_error
     return f"the {reflector.kind.plural} have not been listed yet" + (f": {error}" if error else "")
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 class OperatorProcess:
@@ -276,8 +271,8 @@ class OperatorProcess:
             )
             for loop in loops
         ]
-        self._lease = lease
-        self._parts = parts
+        self._lease, self._parts = lease, parts
+        self._background = (lease, *parts)
         self._batches = batches
         self._stop_seconds = stop_seconds
         self._log = log
@@ -298,7 +293,6 @@ class OperatorProcess:
         self._log.info(f"started: {names}", port=self.server.port)
 
     def watch(self) -> None:
-        """Report the errors of the parts until `stopping` is set."""
         while not self.stopping.wait(CHECK_SECONDS):
             self._errors.report()
 
@@ -312,14 +306,11 @@ class OperatorProcess:
         until = self._monotonic() + self._stop_seconds
         self._batches.stop()
         reserve = min(RESERVE_SECONDS, self._stop_seconds / 2)
-        late = [runner for runner in self._runners if not runner.join(self._remaining(until) - reserve)]
-        for runner in late:
-            self._log.warning(
-                f"the cycle of {runner.loop.name} did not end in time; the lease is left to expire"
-            )
+        late = [one.loop.name for one in self._runners if not one.join(self._remaining(until) - reserve)]
+        for name in late:
+            self._log.warning(f"the cycle of {name} did not end in time; the lease is left to expire")
         parts = [*([] if late else [self._lease]), *reversed(self._parts)]
-        share = reserve / 2
-        ended = [part.stop(min(share, self._remaining(until))) for part in parts]
+        ended = [part.stop(min(reserve / 2, self._remaining(until))) for part in parts]
         is_clean = not late and all(ended)
         self._log.info("stopped" if is_clean else "stopped, but not everything had ended in time")
         return self.server.stop(max(0.1, self._remaining(until))) and is_clean
@@ -327,8 +318,7 @@ class OperatorProcess:
     def liveness_errors(self) -> list[str]:
         """Return the errors that only a restart fixes."""
         loops = [error for runner in self._runners if (error := runner.liveness_error()) is not None]
-        parts = (self._lease, *self._parts)
-        return loops + [error for part in parts for error in part.liveness_errors()]
+        return loops + [error for part in self._background for error in part.liveness_errors()]
 
     def readiness_errors(self) -> list[str]:
         """Return what is not ready yet; a replica that is not the leader is ready too."""
@@ -342,4 +332,4 @@ class OperatorProcess:
         return max(0.0, until - self._monotonic())
 
     def _background_errors(self) -> Mapping[str, str]:
-        return {name: what for part in (self._lease, *self._parts) for name, what in part.errors().items()}
+        return {name: what for part in self._background for name, what in part.errors().items()}

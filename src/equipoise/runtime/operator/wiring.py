@@ -162,7 +162,6 @@ class SpecsOfNamespaces:
     namespaces: Sequence[str]
 
     def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
-        """Return the spec of every HorizontalPodAutoscaler."""
         places = self.namespaces if namespace is None and self.namespaces else (namespace,)
         return [spec for place in dict.fromkeys(places) for spec in self.inner.specs(place)]
 
@@ -191,7 +190,7 @@ def make_operator(
     # An operator that runs only balancers without workloads needs no permission to list them.
     observes_workloads = any(balancer(name).observes_workloads for name in settings.balancers)
     caches = Caches(clusters if observes_workloads else (), pauses, client.world.monotonic)
-    metrics.add(ReflectorMetrics(lambda: caches.reflectors, client.world.monotonic))
+    metrics.registry.register(ReflectorMetrics(lambda: caches.reflectors, client.world.monotonic))
     journal, journal_parts = _journal(settings.journal, clock, metrics)
     prometheus = ChosenPrometheus(client, prometheus_options(settings.prometheus, namespace), log)
     wiring = OperatorWiring(

@@ -34,9 +34,8 @@ _DONE, _FAILED = b"done", b"failed"
 class Batches:
     """Runs one batch at a time in the worker; other threads wait meanwhile."""
 
-    def __init__(self, *, heartbeat: Callable[[], None] = lambda: None, niceness: int = NICENESS) -> None:
+    def __init__(self, *, heartbeat: Callable[[], None] = lambda: None) -> None:
         self._heartbeat = heartbeat
-        self._niceness = niceness
         self._lock = threading.Lock()
         self._worker: _Worker | None = None
         self._closed = threading.Event()
@@ -74,14 +73,13 @@ class Batches:
     def stop(self) -> None:
         """End the worker at once; the running batch is lost, which is harmless, since batches are pure."""
         self._closed.set()
-        worker = self._worker
-        if worker is not None:
+        if (worker := self._worker) is not None:
             worker.end()
 
     def _exchange(self, message: bytes, until: float, deadline_seconds: float) -> tuple[bytes, bytes]:
         if self._closed.is_set():
             raise BatchLost("the batch was not begun: the operator is stopping")
-        worker = self._worker = self._worker or _Worker(self._niceness)
+        worker = self._worker = self._worker or _Worker()
         # Ending the worker unblocks a send or a receive that would otherwise never return.
         alarm = threading.Timer(max(0.0, until - time.monotonic()), worker.end)
         alarm.daemon = True
@@ -115,10 +113,10 @@ class Batches:
 class _Worker:
     """The worker's process, and the pipe to it."""
 
-    def __init__(self, niceness: int) -> None:
+    def __init__(self) -> None:
         self._pipe, theirs = _SPAWN.Pipe()
         self._process: BaseProcess = _SPAWN.Process(
-            target=_serve, args=(theirs, niceness), name="batches", daemon=True
+            target=_serve, args=(theirs,), name="batches", daemon=True
         )
         self._process.start()
         theirs.close()  # so that the worker's death is the end of the pipe
@@ -154,11 +152,11 @@ def _error(sealed: bytes | None, text: str) -> Exception:
     return error
 
 
-def _serve(pipe: Connection, niceness: int) -> None:
+def _serve(pipe: Connection) -> None:
     """Run in the worker: answer one batch after the other until the parent closes the pipe or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent decides
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    os.nice(niceness)
+    os.nice(NICENESS)
     with contextlib.suppress(EOFError, OSError):
         while True:
             for part in _answer(pipe.recv_bytes()):
