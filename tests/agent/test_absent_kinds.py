@@ -41,9 +41,9 @@ def test_without_the_kind_of_podqos_all_pods_may_be_acted_on_only_where_it_is_no
     with playing(server.script) as player, session(player.url, world=Time().world(0.0)) as client:
         around = WatchedNode(client, KubernetesActuator(client), "n1")
         pods = around._policies["PodQOS"].reflector
-        others = [each for each in around._reflectors() if each is not pods]
+        others = [each for each in around._reflectors if each is not pods]
         try:
-            for reflector in around._reflectors():
+            for reflector in around._reflectors:
                 reflector.step()
             assert not around.policy().policies
             server.lists |= {POLICIES: [ASKED], ACTIONS: [EVICT], PODQOSS: [ONLY_BATCH]}
@@ -66,7 +66,7 @@ def test_where_nobody_installed_podqos_all_pods_may_be_acted_on_and_the_server_i
     with playing(server.script) as player, session(player.url, world=Time().world(0.0)) as client:
         around = WatchedNode(client, KubernetesActuator(client), "n1")
         try:
-            for reflector in around._reflectors():
+            for reflector in around._reflectors:
                 reflector.step()
             before = len(player.asked)
             assert around.policy().policies

@@ -105,7 +105,7 @@ def test_an_agent_gives_back_when_the_kinds_are_somebody_elses(tmp_path: Path) -
 
 
 def _is_listed(agent: Agent) -> bool:
-    return all(one.synced.is_set() for one in agent.node_api._reflectors())
+    return all(one.synced.is_set() for one in agent.node_api._reflectors)
 
 
 def _metrics(agent: Agent) -> str:
@@ -139,7 +139,7 @@ def test_what_nobody_has_told_of_for_minutes_is_not_acted_on(
         quota = _throttled(tmp_path, agent)
         assert agent.start()
         wait_until(lambda: _is_listed(agent), "the policies to be listed", 60)
-        for reflector in agent.node_api._reflectors():
+        for reflector in agent.node_api._reflectors:
             assert agent.node_api.policy().actions
             with monkeypatch.context() as silent:
                 silent.setattr(reflector, "last_contact_age_seconds", lambda _: AGE_MAX_SECONDS + 1)

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from equipoise.cli.replay import Replay, otherwise
 from equipoise.core.decision import Decision, Record, plan_document
-from equipoise.runtime.console import Console
+from equipoise.rotation.preconditions import PodLoad
+from equipoise.runtime.console import Console, bar
 
 BAR_WIDTH_MAX = 44
 PODS_SHOWN_MAX = 24
@@ -108,7 +109,6 @@ def _later(record: Record) -> str:
 def _observed_pods(record: Record, width: int) -> RenderableType | None:
     from equipoise.rotation.balancer import inputs
     from equipoise.rotation.progress import BALANCER
-    from equipoise.runtime.console import usage_bars
 
     if record.balancer != BALANCER or not record.has_inputs:
         return None
@@ -127,6 +127,23 @@ def _observed_pods(record: Record, width: int) -> RenderableType | None:
     bars = usage_bars(shown, record.decision, max(4, min(BAR_WIDTH_MAX, width - names - 34)))
     more = len(observation.pods) - len(shown)
     return Group(bars, Text(f"and {more} more pods", style="dim")) if more else bars
+
+
+def usage_bars(pods: Sequence[PodLoad], decision: Decision, width: int) -> RenderableType:
+    """Return one row per pod, the busiest first; the pods of the plan have their position in the order."""
+    threshold = decision.reason.numbers.get("threshold_cores")
+    largest = max([pod.cpu_cores or 0.0 for pod in pods] + [threshold or 0.0]) or 1.0
+    positions = {action.pod: position for position, action in enumerate(decision.actions, 1)}
+    hot = set(decision.reason.numbers.get("hot", ()))
+    rows = Table.grid(padding=(0, 2, 0, 0))
+    for pod in sorted(pods, key=lambda pod: (-(pod.cpu_cores or 0.0), pod.name)):
+        colour = "red" if pod.name in hot else "blue" if pod.name in positions else "bright_black"
+        drawn = bar(pod.cpu_cores, threshold, largest, width, colour)
+        cores = "unknown" if pod.cpu_cores is None else f"{pod.cpu_cores:.2f}"
+        heat, position = "hot" if pod.name in hot else "cold", positions.get(pod.name)
+        note = f"{heat}, rotate {position}." if position else ""
+        rows.add_row(Text(pod.name), drawn, Text(cores, justify="right"), Text(note, style=colour))
+    return rows
 
 
 def _numbers(record: Record) -> RenderableType | None:

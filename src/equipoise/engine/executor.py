@@ -183,12 +183,12 @@ class LeaselessLeadership:
         return GUEST_EPOCH if self._monotonic() - self._renewed_at < self._valid_seconds else None
 
 
+@dataclass(frozen=True, slots=True)
 class StoppingLeadership:
     """Is the leader while `inner` is, until this process is asked to stop."""
 
-    def __init__(self, inner: Leadership, stopping: threading.Event) -> None:
-        self._inner = inner
-        self._stopping = stopping
+    inner: Leadership
+    stopping: threading.Event
 
     def epoch(self) -> int | None:
-        return None if self._stopping.is_set() else self._inner.epoch()
+        return None if self.stopping.is_set() else self.inner.epoch()

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import h11
 import msgspec
+from starlette.responses import Response
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -71,11 +72,6 @@ def connections_max() -> int:
     if soft == resource.RLIM_INFINITY:
         return CONNECTIONS_MAX
     return max(CONNECTIONS_MIN, min(CONNECTIONS_MAX, soft // 2))
-
-
-def requests_max() -> int:
-    """Return the maximum number of concurrent requests of `pools serve`: half of the connections."""
-    return connections_max() // 2
 
 
 class Transport(Protocol):
@@ -374,11 +370,5 @@ class Admission:
             return
         sentence = "Too much is asked at once. Nothing was changed; ask again later."
         body = msgspec.json.encode({"outcome": "no", "result": "Overloaded", "sentence": sentence})
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"retry-after", b"1"),
-            CLOSE_HEADER,
-        ]
-        await send({"type": "http.response.start", "status": 503, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        headers = {"retry-after": "1", "connection": "close"}
+        await Response(body, 503, headers, "application/json")(scope, receive, send)

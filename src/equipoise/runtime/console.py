@@ -1,9 +1,9 @@
-"""The terminal that tables are printed to, and usage bars per pod with the threshold of hot pods.
+"""The terminal that tables and bars are printed to.
 
 Names and messages come from outside. So they are printed without control characters, and never as markup.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any, Literal
 
 from rich import box
@@ -12,8 +12,6 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from equipoise.core.decision import Decision
-from equipoise.rotation.preconditions import PodLoad
 from equipoise.runtime.output import plain
 
 
@@ -58,23 +56,6 @@ def table(
 
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-
-
-def usage_bars(pods: Sequence[PodLoad], decision: Decision, width: int) -> Any:
-    """Return one row per pod, the busiest first; the pods of the plan have their position in the order."""
-    threshold = decision.reason.numbers.get("threshold_cores")
-    largest = max([pod.cpu_cores or 0.0 for pod in pods] + [threshold or 0.0]) or 1.0
-    positions = {action.pod: position for position, action in enumerate(decision.actions, 1)}
-    hot = set(decision.reason.numbers.get("hot", ()))
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for pod in sorted(pods, key=lambda pod: (-(pod.cpu_cores or 0.0), pod.name)):
-        colour = "red" if pod.name in hot else "blue" if pod.name in positions else "bright_black"
-        drawn = bar(pod.cpu_cores, threshold, largest, width, colour)
-        cores = "unknown" if pod.cpu_cores is None else f"{pod.cpu_cores:.2f}"
-        heat, position = "hot" if pod.name in hot else "cold", positions.get(pod.name)
-        note = f"{heat}, rotate {position}." if position else ""
-        table.add_row(Text(pod.name), drawn, Text(cores, justify="right"), Text(note, style=colour))
-    return table
 
 
 def bar(cores: float | None, threshold: float | None, largest: float, width: int, colour: str) -> Any:

@@ -346,10 +346,6 @@ class HttpServer:
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
-    def liveness_error(self) -> str | None:
-        """Return an error if the thread has died, or None."""
-        return None if self._thread.is_alive() else "the HTTP thread has died"
-
     def _run(self) -> None:
         try:
             host, _, port = self._address.rpartition(":")

@@ -87,11 +87,11 @@ class ForeignLines(logging.Handler):
         self._log.log(level, record.getMessage(), **fields)
 
 
+@dataclass(frozen=True, eq=False)
 class _UnfailingStream:
     """A stream whose reader may close it: a failed write must not end the process."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    _stream: TextIO
 
     def write(self, text: str) -> int:
         with suppress(OSError, ValueError):
@@ -108,17 +108,21 @@ def log_failure(log: Log, message: str, error: BaseException, **fields: Any) -> 
     is_expected = isinstance(error, EquipoiseError)
     if not is_expected or log.is_enabled_for(logging.DEBUG):
         fields["traceback"] = "".join(traceback.format_exception(error))
-    description = str(error) if is_expected else f"unexpected {type(error).__name__}: {error}"
-    (log.warning if is_expected else log.error)(f"{message}: {description}", **fields)
+    (log.warning if is_expected else log.error)(f"{message}: {description_of(error)}", **fields)
 
 
+def description_of(error: BaseException | None) -> str:
+    is_expected = isinstance(error, EquipoiseError)
+    return str(error) if is_expected else f"unexpected {type(error).__name__}: {error}"
+
+
+@dataclass(slots=True)
 class FailedTurnLines:
     """Logs the failed turns of single workloads: once per cause, and again every hour while it lasts."""
 
-    def __init__(self, log: Log, monotonic: Callable[[], float]) -> None:
-        self._log = log
-        self._monotonic = monotonic
-        self._logged_at: dict[tuple[str, str], float] = {}
+    _log: Log
+    _monotonic: Callable[[], float]
+    _logged_at: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def log(self, failed: Sequence[FailedTurn]) -> None:
         """Log the failed turns of one cycle, those of the same cause in one line."""

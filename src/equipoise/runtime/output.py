@@ -8,10 +8,10 @@ import codecs
 import io
 import json
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -217,18 +217,10 @@ def reading(what: str, bytes_min: int = 0) -> Iterator[Callable[[int], None] | N
         TransferSpeedColumn(),
         TimeElapsedColumn(),
     )
-    lock, bytes_read = threading.Lock(), 0
     # Transient: only the answer stays on the terminal.
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(what, total=None)
-
-        def on_bytes(count: int) -> None:
-            nonlocal bytes_read
-            with lock:
-                bytes_read += count
-                bar.update(task, completed=bytes_read)
-
-        yield on_bytes
+        yield partial(bar.advance, task)
 
 
 def _is_smaller(path: str, bytes_min: int) -> bool:

@@ -6,7 +6,7 @@ not retried, and invalid policies are left out and reported.
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event
 from typing import Any
 
@@ -97,12 +97,14 @@ class WatchedNode:
         # One attempt: a round must not wait for the API server.
         once = client.with_own_connections(backoff=Backoff(attempts_max=1))
         self._policies = {kind.name: _policies(once, kind) for kind in QOS_KINDS}
+        kinds = [policies.reflector for policies in self._policies.values()]
+        self._reflectors: list[Reflector[Any]] = [self._pods, self._nodes, *kinds]
         self._marks = NodeMarks(once)
         self._policy: tuple[tuple[tuple[str, str, str], ...], QosPolicy] = ((), QosPolicy(**self._settings))
 
     def start(self, wait: Wait = Event.wait) -> None:
         """Start the watches, and wait until the node and its pods have been listed once."""
-        for reflector in self._reflectors():
+        for reflector in self._reflectors:
             reflector.start()
         for reflector in (self._nodes, self._pods):
             if not wait(reflector.synced, SYNC_SECONDS):
@@ -112,7 +114,7 @@ class WatchedNode:
             raise WorldFailed(f"node {self.node}: not found at {self._client.address}; --node names another")
 
     def stop(self) -> None:
-        for reflector in self._reflectors():
+        for reflector in self._reflectors:
             reflector.stop(1.0)
 
     def waiting_for(self) -> str:
@@ -122,12 +124,6 @@ class WatchedNode:
             return ""
         why = f": {waiting[0].last_error}" if waiting[0].last_error else ""
         return f"the {waiting[0].kind.plural} of {self.node} have not been listed yet{why}"
-
-    def _reflectors(self) -> Iterator[Reflector[Any]]:
-        yield self._pods
-        yield self._nodes
-        for policies in self._policies.values():
-            yield policies.reflector
 
     def pods(self) -> Sequence[NodePod]:
         return self._pods.cache.records()
@@ -147,7 +143,7 @@ class WatchedNode:
         Raises Unreachable if the cache of the node, its pods or the policies is minutes old. `pods()` does
         not raise then, since restoring must stay possible.
         """
-        for reflector in self._reflectors():
+        for reflector in self._reflectors:
             was_removed = _is_absent(reflector) and not reflector.cache.records()  # after its objects
             if reflector.synced.is_set() and not was_removed:
                 reflector.require_fresh(f"the {reflector.kind.plural} of {self.node}")

@@ -16,7 +16,7 @@ from equipoise.qos.execute import SUCCEEDED, deviation
 from equipoise.qos.loop import NodeCycleReport
 from equipoise.qos.state import QuotaSearch
 from equipoise.runtime.agent.node_api import WatchedNode
-from equipoise.runtime.logs import FailedTurnLines, Log, log_failure
+from equipoise.runtime.logs import FailedTurnLines, Log, description_of, log_failure
 
 PROBLEM_EVENTS_MAX = 5
 FOUND_EVENTS_MAX = 20
@@ -68,11 +68,10 @@ class EventReporter:
         if isinstance(error, EquipoiseError):
             self._log.warning("a round failed", error=str(error))
             return
-        key = (type(error).__name__, str(error))
-        if self._is_new(key):
+        if self._is_new((type(error).__name__, str(error))):
             log_failure(self._log, "a round failed", error)
         else:
-            self._log.error("a round failed", error=f"unexpected {key[0]}: {key[1]}")
+            self._log.error("a round failed", error=description_of(error))
 
     def report_state(self, lost: str, unlocked: str, *, is_damaged: bool) -> None:
         if unlocked:

@@ -35,7 +35,7 @@ from equipoise.runtime.agent.node_api import (
 from equipoise.runtime.agent.reporting import AgentMetrics, EventReporter
 from equipoise.runtime.agent.state import Recovery, StateFile
 from equipoise.runtime.http import HttpServer, make_app
-from equipoise.runtime.logs import Log, log_failure, make_log
+from equipoise.runtime.logs import Log, description_of, log_failure, make_log
 from equipoise.runtime.runner import HeartbeatRegistry, LoopRunner, SystemClock, on_signals
 from equipoise.runtime.settings import Logs
 
@@ -307,9 +307,7 @@ class Agent:
     def readiness_errors(self) -> list[str]:
         """Return why the agent is not ready: no round decided yet, or several that failed in a row."""
         if self.runner.failures >= FAILURES_MAX:
-            error = self.runner.last_error
-            is_expected = isinstance(error, EquipoiseError)
-            why = str(error) if is_expected else f"unexpected {type(error).__name__}: {error}"
+            why = description_of(self.runner.last_error)
             return [f"the last {self.runner.failures} rounds failed: {why}"]
         if self.runner.has_succeeded:
             return []

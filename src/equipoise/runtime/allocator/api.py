@@ -38,7 +38,7 @@ from equipoise.runtime.allocator.operations import (
     read_question,
     status_of,
 )
-from equipoise.runtime.connections import requests_max
+from equipoise.runtime.connections import connections_max
 from equipoise.runtime.http import HttpServer, Problems, make_app
 from equipoise.runtime.logs import ErrorReporter, make_log
 from equipoise.runtime.redis import RemotePools
@@ -109,7 +109,7 @@ class Api:
         self._tokens = tokens
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="ask")
         self._waiting = 0
-        self._waiting_max = requests_max()  # more would only wait, and leave no connection for probes
+        self._waiting_max = connections_max() // 2  # more would only wait, and leave no connection for probes
         results = "Requests by what came of them."
         self._requests = Counter(
             "equipoise_pool_requests", results, ["operation", "result"], registry=registry

@@ -130,22 +130,20 @@ class Caches(Part):
     def __init__(
         self, clusters: Sequence[CachedCluster], pauses: NamespacePauses, monotonic: Callable[[], float]
     ) -> None:
-        self._reflectors: list[Reflector[Any]] = [r for cluster in clusters for r in cluster.reflectors]
-        self._reflectors.append(pauses.reflector)
-        self._loops: dict[int, str] = {}
-        """The loop that a reflector was added for, by the reflector's position."""
+        shared = [*(each for cluster in clusters for each in cluster.reflectors), pauses.reflector]
+        self._watched: list[tuple[str | None, Reflector[Any]]] = [(None, each) for each in shared]
+        """The reflectors, each with the only loop that reads it; None where all loops do."""
         self._monotonic = monotonic
         self._is_started = False
 
     @property
     def reflectors(self) -> Sequence[Reflector[Any]]:
-        return tuple(self._reflectors)
+        return tuple(reflector for _, reflector in self._watched)
 
     def watch(self, loop: str, reflector: Reflector[Any]) -> None:
         """Add a reflector that only this loop reads; start it now if the others have been started."""
-        assert reflector not in self._reflectors, f"{reflector.kind.plural}: watched twice"
-        self._loops[len(self._reflectors)] = loop
-        self._reflectors.append(reflector)
+        assert reflector not in self.reflectors, f"{reflector.kind.plural}: watched twice"
+        self._watched.append((loop, reflector))
         if self._is_started:
             reflector.start()
 
@@ -169,8 +167,8 @@ class Caches(Part):
         """Return the readiness errors that concern this loop: a missing CRD stops only its users."""
         return [
             _unlisted(each)
-            for position, each in enumerate(self.reflectors)
-            if self._loops.get(position, loop) == loop and not each.synced.is_set()
+            for reader, each in self._watched
+            if reader in {None, loop} and not each.synced.is_set()
         ]
 
     def errors(self) -> Mapping[str, str]:

@@ -184,7 +184,6 @@ def make_operator(
     batches = Batches(heartbeat=heartbeats.renew)
     metrics.read_gauge("batch_workers_lost", lambda: batches.replaced)
     election = _election(settings, client, namespace, log, metrics)
-    metrics.read_gauge("lease_failures", lambda: election.failures)
     cluster, clusters = cached_clusters(client, settings.namespaces)
     pauses = NamespacePauses(client, operator_namespace=namespace)
     # An operator that runs only balancers without workloads needs no permission to list them.
@@ -278,7 +277,7 @@ def _election(
             sentence = "this process leads no more"
         log.info(sentence, lease=f"{namespace}/{lease.name}", epoch=epoch)
 
-    return LeaseElection(
+    election = LeaseElection(
         client,
         namespace,
         lease.name,
@@ -288,6 +287,8 @@ def _election(
         retry_seconds=lease.retry_seconds,
         on_change=changed,
     )
+    metrics.read_gauge("lease_failures", lambda: election.failures)
+    return election
 
 
 def _journal(settings: JournalSettings, clock: Clock, metrics: OperatorMetrics) -> tuple[Journal, list[Part]]:
