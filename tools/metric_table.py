@@ -63,7 +63,7 @@ def _operator() -> CollectorRegistry:
     meters = OperatorMetrics()
     for name in READ_GAUGES:
         meters.read_gauge(name, lambda: 0.0)
-    meters.add(ReflectorMetrics(lambda: [_Nothing()], time.monotonic))
+    meters.registry.register(ReflectorMetrics(lambda: [_Nothing()], time.monotonic))
     return meters.registry
 
 

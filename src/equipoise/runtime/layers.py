@@ -212,12 +212,12 @@ def print_settings(found: Effective, form: Format) -> None:
         sources = {".".join(path): found.source(path) for path in leaf_paths()}
         print_document({"settings": found.settings.document(), "sources": sources}, form)
     elif form is Format.YAML:
-        sys.stdout.writelines(f"{line}\n" for line in yaml_lines(found, found.settings.document()))
+        sys.stdout.writelines(f"{line}\n" for line in setting_lines(found, found.settings.document()))
     else:
         _print_table(found)
 
 
-def yaml_lines(found: Effective, document: Mapping[str, Any], above: Path = ()) -> Iterator[str]:
+def setting_lines(found: Effective, document: Mapping[str, Any], above: Path = ()) -> Iterator[str]:
     """Yield YAML with the origin of each value in a comment."""
     leaves = set(leaf_paths())
     indent = "  " * len(above)
@@ -228,7 +228,7 @@ def yaml_lines(found: Effective, document: Mapping[str, Any], above: Path = ()) 
             yield f"{text.ljust(COMMENT_COLUMN)} # from {found.source(path)}"
         else:
             yield f"{indent}{key}:"
-            yield from yaml_lines(found, value, path)
+            yield from setting_lines(found, value, path)
 
 
 def _flow(value: Any) -> str:

@@ -259,8 +259,7 @@ class Settings(Part):
     """How long a graceful stop may take; below the pod's grace period."""
 
     def interval_seconds(self, balancer: str) -> float:
-        seconds: float = getattr(self.intervals, f"{balancer}_seconds")
-        return seconds
+        return float(getattr(self.intervals, f"{balancer}_seconds"))
 
     def document(self) -> dict[str, Any]:
         """Return the settings as they are written, without what is secret."""

@@ -212,9 +212,6 @@ class JournalPart(Part):
                 size += Path(f"{self._journal.path}{suffix}").stat().st_size
         return float(size)
 
-    def lost(self) -> float:
-        return float(self._journal.lost)
-
 
 class NoJournal:
     """The journal of an operator without one: discards every record."""

@@ -299,7 +299,7 @@ def _journal(settings: JournalSettings, clock: Clock, metrics: OperatorMetrics) 
     )
     part = JournalPart(journal)
     metrics.read_gauge("journal_bytes", part.size_bytes)
-    metrics.read_gauge("journal_records_lost", part.lost)
+    metrics.read_gauge("journal_records_lost", lambda: journal.lost)
     return journal, [part]
 
 
