@@ -288,10 +288,11 @@ class Agent:
         self.loop.is_enforced = not denial
         self.metrics.enforcing.set(not denial)
         has_changed, self._denial = denial != self._denial, denial
-        is_due = self.loop.has_throttled and time.monotonic() - self._restored_at >= RESTORE_SECONDS
-        if denial and not self.gate.is_unknown and (has_changed or is_due):
-            self.restore(denial)
-            self._restored_at = time.monotonic()
+        if denial and not self.gate.is_unknown:
+            is_due = time.monotonic() - self._restored_at >= RESTORE_SECONDS and self.loop.has_throttled
+            if has_changed or is_due:
+                self.restore(denial)
+                self._restored_at = time.monotonic()
         if has_changed and denial not in {"", PREVIEW}:
             self.reporter.warn("NothingIsChanged", denial)
 
