@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.options import in_namespace, option
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.crd.targets import Mode
 
@@ -66,9 +67,7 @@ class AgentOptions:
     """The options of `equipoise agent`."""
 
     node: Annotated[str, typer.Option(metavar="NAME", envvar="NODE_NAME", help="The node that it runs on.")]
-    interval: Annotated[str, typer.Option(metavar="SPAN", help="How long between two looks, from 1s.")] = (
-        "10s"
-    )
+    interval: Annotated[str, option("SPAN", "How long between two looks, from 1s.")] = "10s"
     mode: Annotated[
         Mode,
         typer.Option(envvar="EQUIPOISE_COMPAT_MODE", help="Preview says what it would do; Enforce does it."),
@@ -77,39 +76,29 @@ class AgentOptions:
         Crane,
         typer.Option(envvar="EQUIPOISE_COMPAT_CRANE", help="on acts also where Crane's kinds are found."),
     ] = Crane.AUTO
-    state: Annotated[
-        str, typer.Option(metavar="FILE", help="Where on the host's disk it keeps what it has throttled.")
-    ] = "/var/lib/equipoise/agent/state.json"
-    cgroups: Annotated[str, typer.Option(metavar="FOLDER", help="Where cgroups are mounted.")] = (
-        "/sys/fs/cgroup"
+    state: Annotated[str, option("FILE", "Where on the host's disk it keeps what it has throttled.")] = (
+        "/var/lib/equipoise/agent/state.json"
     )
-    cgroup_parent: Annotated[
-        str, typer.Option(metavar="PATH", help="Below which cgroup kubepods is; found when not given.")
-    ] = ""
-    proc: Annotated[str, typer.Option(metavar="FOLDER", help="Where the host's /proc is.")] = "/proc"
+    cgroups: Annotated[str, option("FOLDER", "Where cgroups are mounted.")] = "/sys/fs/cgroup"
+    cgroup_parent: Annotated[str, option("PATH", "Below which cgroup kubepods is; found when not given.")] = (
+        ""
+    )
+    proc: Annotated[str, option("FOLDER", "Where the host's /proc is.")] = "/proc"
     usage_of: Annotated[
         UsageOf,
         typer.Option(help="Whose CPU and memory waterlines are about: all of the machine, or its pods."),
     ] = UsageOf.MACHINE
     evictions_per_round: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, max=10**6, help="By default a tenth of the pods, at least one."),
+        int | None, option("N", "By default a tenth of the pods, at least one.", min=0, max=10**6)
     ] = None
-    excess: Annotated[
-        int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")
-    ] = 0
+    excess: Annotated[int, option("PERCENT", "Widen gaps by so much.", min=0, max=1000)] = 0
     journal: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Where decisions are kept; by default beside the state, '' nowhere."
-        ),
+        str | None, option("FILE", "Where decisions are kept; by default beside the state, '' nowhere.")
     ] = None
     cleanup: Annotated[
         bool, typer.Option("--cleanup", help="Give back what an agent has left throttled, and end.")
     ] = False
-    http_address: Annotated[
-        str, typer.Option(metavar="[HOST]:PORT", help="Where health and metrics answer.")
-    ] = ":8081"
+    http_address: Annotated[str, option("[HOST]:PORT", "Where health and metrics answer.")] = ":8081"
     operator_namespace: options.OperatorNamespace = "equipoise-system"
     log_level: Annotated[LogLevel, typer.Option(help="How much is said.")] = LogLevel.INFO
     log_format: Annotated[LogFormat, typer.Option(help="How it is said.")] = LogFormat.AUTO
@@ -226,17 +215,8 @@ def retire(
         str,
         typer.Argument(metavar="DAEMONSET", help="The agents' DaemonSet.", callback=options.expect_object),
     ] = "equipoise-agent",
-    namespace: Annotated[
-        str,
-        typer.Option(
-            "-n",
-            "--namespace",
-            metavar="NAME",
-            help="Where Equipoise is installed.",
-            callback=options.expect_namespace,
-        ),
-    ] = "equipoise-system",
-    timeout: Annotated[str, typer.Option(metavar="SPAN", help="How long to wait for the agents.")] = "60s",
+    namespace: Annotated[str, in_namespace("Where Equipoise is installed.")] = "equipoise-system",
+    timeout: Annotated[str, option("SPAN", "How long to wait for the agents.")] = "60s",
     kubernetes: options.KubernetesOptions,
 ) -> None:
     """Remove the node agents, and wait until each has given back what it throttled and its taint."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.options import in_namespace, option
 from equipoise.runtime.output import Format, plain, print_document, tell
 
 if TYPE_CHECKING:
@@ -102,26 +103,14 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 @options.expanded
 def doctor(
     *,
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            "-n",
-            "--namespace",
-            metavar="NAME",
-            help="The namespace; by default all of them.",
-            callback=options.expect_namespace,
-        ),
-    ] = None,
+    namespace: Annotated[str | None, in_namespace("The namespace; by default all of them.")] = None,
     output: options.Output = Format.TABLE,
     kubernetes: options.KubernetesOptions,
     prometheus: options.PrometheusFlags,
     redis: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL",
-            envvar="EQUIPOISE_REDIS_URL",
-            show_envvar=False,
-            help="The server of the pools, to check that it evicts no keys.",
+        option(
+            "URL", "The server of the pools, to check that it evicts no keys.", envvar="EQUIPOISE_REDIS_URL"
         ),
     ] = None,
 ) -> None:
@@ -163,25 +152,14 @@ def _print_checks(checks: "list[Check]") -> None:
 
 
 # Not the shared option: a namespace from the environment must not narrow the pause.
-Where = Annotated[
-    str | None,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="The namespace; by default everywhere.",
-        callback=options.expect_namespace,
-    ),
-]
+Where = Annotated[str | None, in_namespace("The namespace; by default everywhere.")]
 
 
 @options.expanded
 def pause(
     *,
     namespace: Where = None,
-    reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="Why; it is shown wherever something is held.")
-    ] = "",
+    reason: Annotated[str, option("TEXT", "Why; it is shown wherever something is held.")] = "",
     operator_namespace: options.OperatorNamespace = "equipoise-system",
     kubernetes: options.KubernetesOptions,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
 
 if TYPE_CHECKING:
@@ -23,14 +24,11 @@ def demo(
     once: Annotated[
         bool, typer.Option("--once", help="Play one day to its end, print what came of it, and exit.")
     ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="The same seed, the same day.")] = SEED,
+    seed: Annotated[int, option("N", "The same seed, the same day.", min=0)] = SEED,
     journal: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Keep the journal in this new file; by default it is removed."),
+        str | None, option("PATH", "Keep the journal in this new file; by default it is removed.")
     ] = None,
-    speed: Annotated[
-        float, typer.Option(metavar="N", min=1, max=600, help="How much faster simulated time runs.")
-    ] = 60,
+    speed: Annotated[float, option("N", "How much faster simulated time runs.", min=1, max=600)] = 60,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The dashboard's; 0 takes any free one.")] = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")] = False,
 ) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equipoise.cli.options import Algorithm, AlgorithmName, parse_span
+from equipoise.cli.options import Algorithm, AlgorithmName, option, parse_span
 from equipoise.cli.plots import Plot, check_plot
 from equipoise.core.errors import BadInput
 
@@ -25,17 +25,13 @@ class ForecastFormat(StrEnum):
 
 
 def forecast(
-    file: Annotated[
-        str,
-        typer.Option("--from", metavar="FILE", help="CSV or Parquet with CPU usage; - is standard input."),
-    ],
+    file: Annotated[str, option("FILE", "CSV or Parquet with CPU usage; - is standard input.", "--from")],
     workload: Annotated[
         str, typer.Argument(metavar="[WORKLOAD]", help="Which one, of a file with many.")
     ] = "",
-    horizon: Annotated[str, typer.Option(metavar="SPAN", help="How far to look ahead, such as 7d.")] = "1d",
+    horizon: Annotated[str, option("SPAN", "How far to look ahead, such as 7d.")] = "1d",
     backtest: Annotated[
-        str | None,
-        typer.Option(metavar="SPAN", help="Hold the end out, forecast it, and say how right that was."),
+        str | None, option("SPAN", "Hold the end out, forecast it, and say how right that was.")
     ] = None,
     algorithm: Algorithm = AlgorithmName.PROFILE,
     plot: Plot = None,

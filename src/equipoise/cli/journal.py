@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.runtime.output import Format, escaped, print_document, warn
 
@@ -41,10 +42,10 @@ class ListFormat(StrEnum):
 
 File = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "PATH",
+        "The journal, SQLite or .jsonl; by default $EQUIPOISE_JOURNAL, then the user's state folder.",
         "--file",
-        metavar="PATH",
-        help="The journal, SQLite or .jsonl; by default $EQUIPOISE_JOURNAL, then the user's state folder.",
     ),
 ]
 RecordId = Annotated[str, typer.Argument(metavar="ID", help="The record's id, or its first letters.")]
@@ -258,17 +259,16 @@ def write_records(path: str | None, records: "Sequence[Record]") -> None:
 
 JournalPaths = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "PATH",
+        "A journal, SQLite or .jsonl; may be given again. By default the one of `equipoise journal`.",
         "--journal",
-        metavar="PATH",
-        help="A journal, SQLite or .jsonl; may be given again. By default the one of `equipoise journal`.",
     ),
 ]
-Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Where to answer; others need a token.")]
+Host = Annotated[str, option("ADDRESS", "Where to answer; others need a token.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")]
 TokenFile = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Tokens, one per line; whoever has one may look. Read again."),
+    str | None, option("FILE", "Tokens, one per line; whoever has one may look. Read again.")
 ]
 NoOpen = Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")]
 

@@ -90,30 +90,24 @@ def expect_object(name: str) -> str:
     return name
 
 
+def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
+    """Return an option that takes a value; its help does not show the variable that sets it."""
+    return typer.Option(*names, metavar=metavar, help=text, show_envvar=False, **more)
+
+
+def in_namespace(text: str, **more: Any) -> Any:
+    """Return the option of a namespace, which must be a valid name."""
+    return option("NAME", text, "-n", "--namespace", callback=expect_namespace, **more)
+
+
 Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]
 Namespace = Annotated[
-    str | None,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        envvar="KUBE_NAMESPACE",
-        help="The namespace; by default the context's.",
-        show_envvar=False,
-        callback=expect_namespace,
-    ),
+    str | None, in_namespace("The namespace; by default the context's.", envvar="KUBE_NAMESPACE")
 ]
-OperatorNamespace = Annotated[
-    str, typer.Option(metavar="NAME", help="Where Equipoise is installed.", callback=expect_namespace)
-]
-Journal = Annotated[
-    str | None, typer.Option(metavar="PATH", help="Add what was decided, and from what, to a journal.")
-]
+OperatorNamespace = Annotated[str, option("NAME", "Where Equipoise is installed.", callback=expect_namespace)]
+Journal = Annotated[str | None, option("PATH", "Add what was decided, and from what, to a journal.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
-MetricsFrom = Annotated[
-    str,
-    typer.Option(metavar="SOURCE", help="Where usage comes from: auto, prometheus or metrics-server."),
-]
+MetricsFrom = Annotated[str, option("SOURCE", "Where usage comes from: auto, prometheus or metrics-server.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +124,9 @@ class KubernetesOptions:
 
     kubeconfig: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="The kubeconfig; by default $KUBECONFIG, then the pod's own, then ~/.kube/config.",
-        ),
+        option("FILE", "The kubeconfig; by default $KUBECONFIG, then the pod's own, then ~/.kube/config."),
     ] = None
-    context: Annotated[str | None, typer.Option(metavar="NAME", help="The kubeconfig's context.")] = None
+    context: Annotated[str | None, option("NAME", "The kubeconfig's context.")] = None
 
     def connect(self) -> "Client":
         from equipoise.adapters.kubernetes import connect
@@ -150,23 +141,15 @@ class OperatorOptions(KubernetesOptions):
     operator_namespace: OperatorNamespace = "equipoise-system"
 
 
-PrometheusTokenFile = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A file with a bearer token for it.")
-]
-PrometheusUser = Annotated[str | None, typer.Option(metavar="NAME", help="A user for basic authentication.")]
-PrometheusPasswordFile = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A file with that user's password.")
-]
-PrometheusCa = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A file with the CA that signed its certificate.")
-]
+PrometheusTokenFile = Annotated[str | None, option("FILE", "A file with a bearer token for it.")]
+PrometheusUser = Annotated[str | None, option("NAME", "A user for basic authentication.")]
+PrometheusPasswordFile = Annotated[str | None, option("FILE", "A file with that user's password.")]
+PrometheusCa = Annotated[str | None, option("FILE", "A file with the CA that signed its certificate.")]
 PrometheusHeader = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="Sent with every query, such as X-Scope-OrgID=team."),
+    list[str] | None, option("NAME=VALUE", "Sent with every query, such as X-Scope-OrgID=team.")
 ]
 PrometheusMatcher = Annotated[
-    list[str] | None,
-    typer.Option(metavar="LABEL=VALUE", help="Added to every query, such as cluster=eu-1."),
+    list[str] | None, option("LABEL=VALUE", "Added to every query, such as cluster=eu-1.")
 ]
 
 
@@ -176,20 +159,18 @@ class PrometheusFlags:
 
     prometheus_url: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL",
+        option(
+            "URL",
+            "Prometheus, Thanos, Mimir or VictoriaMetrics; found in the cluster when not given.",
             envvar=["EQUIPOISE_PROMETHEUS_URL", "PROMETHEUS_ENDPOINT"],
-            show_envvar=False,
-            help="Prometheus, Thanos, Mimir or VictoriaMetrics; found in the cluster when not given.",
         ),
     ] = None
     prometheus_namespace: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
+        option(
+            "NAME",
+            "Where one is looked for without a URL, instead of monitoring; may be repeated.",
             envvar="EQUIPOISE_PROMETHEUS_NAMESPACES",
-            show_envvar=False,
-            help="Where one is looked for without a URL, instead of monitoring; may be repeated.",
             callback=expect_namespaces,
         ),
     ] = None
@@ -201,19 +182,12 @@ class PrometheusFlags:
     prometheus_matcher: PrometheusMatcher = None
     prometheus_label: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="WHAT=LABEL",
-            help="How a label is called there: namespace, pod or container, such as pod=pod_name.",
+        option(
+            "WHAT=LABEL", "How a label is called there: namespace, pod or container, such as pod=pod_name."
         ),
     ] = None
     prometheus_timeout: Annotated[
-        str,
-        typer.Option(
-            metavar="SPAN",
-            envvar="PROMETHEUS_TIMEOUT",
-            show_envvar=False,
-            help="How long one query may take.",
-        ),
+        str, option("SPAN", "How long one query may take.", envvar="PROMETHEUS_TIMEOUT")
     ] = "30s"
 
     def connection(self) -> "PrometheusOptions":
@@ -258,17 +232,14 @@ def cluster_request(
 
 RedisUrl = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "URL",
+        "redis://, rediss:// or unix://; by default an embedded server of your own.",
         "--redis",
-        metavar="URL",
         envvar="EQUIPOISE_REDIS_URL",
-        show_envvar=False,
-        help="redis://, rediss:// or unix://; by default an embedded server of your own.",
     ),
 ]
-Prefix = Annotated[
-    str, typer.Option(metavar="TEXT", help="What every key begins with; {voice} on a Redis Cluster.")
-]
+Prefix = Annotated[str, option("TEXT", "What every key begins with; {voice} on a Redis Cluster.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,26 +322,18 @@ class SourceName(StrEnum):
 class WorkloadOptions:
     """The facts about a workload that a file of usage does not contain."""
 
-    request: Annotated[
-        str | None,
-        typer.Option(metavar="CORES", help="Of a file: the CPU request of a pod, such as 1000m."),
-    ] = None
+    request: Annotated[str | None, option("CORES", "Of a file: the CPU request of a pod, such as 1000m.")] = (
+        None
+    )
     replicas: Annotated[
-        int | None,
-        typer.Option(min=0, max=REPLICAS_MAX, metavar="N", help="Of a file: how many replicas run now."),
+        int | None, option("N", "Of a file: how many replicas run now.", min=0, max=REPLICAS_MAX)
     ] = None
     available: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            max=REPLICAS_MAX,
-            metavar="N",
-            help="Of a file: how many of them are available; by default all.",
-        ),
+        option("N", "Of a file: how many of them are available; by default all.", min=0, max=REPLICAS_MAX),
     ] = None
     pod_usage: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Usage by pod beside --from; by default a pod uses its share."),
+        str | None, option("FILE", "Usage by pod beside --from; by default a pod uses its share.")
     ] = None
 
 
@@ -380,9 +343,7 @@ class AdviceSettings:
 
     setting: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="ehpa.KEY=VALUE", help="A setting, such as ehpa.fluctuation-threshold=3."
-        ),
+        option("ehpa.KEY=VALUE", "A setting, such as ehpa.fluctuation-threshold=3.", "--set"),
     ] = None
     no_forecast: Annotated[bool, typer.Option("--no-forecast", help="Advise from the past only.")] = False
 

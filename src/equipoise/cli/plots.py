@@ -4,13 +4,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
 
-Plot = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Draw usage, forecast and replicas: .svg or .png.")
-]
+Plot = Annotated[str | None, option("FILE", "Draw usage, forecast and replicas: .svg or .png.")]
 DAYS_NAMED_MAX = 16
 INK, FAINT, RULE = "#24292f", "#6e7781", "#d8dee4"
 GREY, BLUE, BAND, RED = "#8c959f", "#0969da", "#b6d7ff", "#cf222e"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from equipoise.cli import options, pools_config, pools_serve
+from equipoise.cli.options import option
 from equipoise.runtime.output import Format, print_plan, print_sentences, warn
 
 if TYPE_CHECKING:
@@ -141,9 +142,7 @@ def plan_scale_down(
 def allocate(
     *,
     call: Annotated[str, typer.Argument(metavar="[CALL]", help="The call's name; made up if missing.")] = "",
-    tier: Annotated[
-        str, typer.Option(metavar="NAME", help="Only from this tier; by default the chain.")
-    ] = "",
+    tier: Annotated[str, option("NAME", "Only from this tier; by default the chain.")] = "",
     writer: WriterOptions,
 ) -> None:
     """Give a free pod to a call. The same call gets the same pod again."""
@@ -162,7 +161,7 @@ def allocate(
 def release(
     *,
     call: Call,
-    pod: Annotated[str, typer.Option(metavar="NAME", help="Only when this pod serves it.")] = "",
+    pod: Annotated[str, option("NAME", "Only when this pod serves it.")] = "",
     writer: WriterOptions,
 ) -> None:
     """End a call; its pod is free again. A call that has ended already is no error."""
@@ -213,7 +212,7 @@ def undrain(*, pod: Pod, writer: WriterOptions) -> None:
 def register(
     *,
     pod: Pod,
-    uid: Annotated[str, typer.Option(metavar="UID", help="Guards against a reused name.")] = "",
+    uid: Annotated[str, option("UID", "Guards against a reused name.")] = "",
     writer: WriterOptions,
 ) -> None:
     """Take a pod into the first tier that needs one, else into the last."""
@@ -230,7 +229,7 @@ def register(
 def unregister(
     *,
     pod: Pod,
-    uid: Annotated[str, typer.Option(metavar="UID", help="Only this incarnation of the pod.")] = "",
+    uid: Annotated[str, option("UID", "Only this incarnation of the pod.")] = "",
     writer: WriterOptions,
 ) -> None:
     """Forget a pod that is gone, its calls with it. One that is in no tier any more is no error."""
@@ -294,10 +293,8 @@ def fsck(
 def watch(
     *,
     server: options.RedisOptions,
-    interval: Annotated[str, typer.Option(metavar="SPAN", help="How long to wait between two looks.")] = "2s",
-    times: Annotated[
-        int, typer.Option(metavar="N", min=0, help="How many looks; 0 goes on until Ctrl-C.")
-    ] = 0,
+    interval: Annotated[str, option("SPAN", "How long to wait between two looks.")] = "2s",
+    times: Annotated[int, option("N", "How many looks; 0 goes on until Ctrl-C.", min=0)] = 0,
 ) -> None:
     """Show the tiers again whenever they change, until Ctrl-C. Changes nothing."""
     from equipoise.cli.pools_output import watch_pools

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.options import option
 from equipoise.runtime.output import Format, print_document, warn
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ def set_(
         list[str] | None,
         typer.Argument(metavar="NAME=PODS,...", help="Or NAME=exclusive|shared:PODS[:CALLS] for a new tier."),
     ] = None,
-    file: Annotated[
-        str | None, typer.Option("--from", metavar="FILE", help="The whole config; - is standard input.")
-    ] = None,
+    file: Annotated[str | None, option("FILE", "The whole config; - is standard input.", "--from")] = None,
     server: options.RedisOptions,
     is_dry_run: options.DryRun = False,
     output: options.Output = Format.TABLE,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.options import option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,31 +17,21 @@ SPAN_MAX_SECONDS = 7 * 86400.0
 def serve(
     redis: options.RedisUrl = None,
     redis_url_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A file with the URL, such as one of a Secret.")
+        str | None, option("FILE", "A file with the URL, such as one of a Secret.")
     ] = None,
     prefix: options.Prefix = "voice",
     address: Annotated[
-        str,
-        typer.Option(metavar="[HOST]:PORT", help="Where to answer; beyond this machine only with a token."),
+        str, option("[HOST]:PORT", "Where to answer; beyond this machine only with a token.")
     ] = "127.0.0.1:8081",
     token_file: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            envvar="EQUIPOISE_TOKEN_FILE",
-            show_envvar=False,
-            help="Bearer tokens, one per line; read again when it changes.",
+        option(
+            "FILE", "Bearer tokens, one per line; read again when it changes.", envvar="EQUIPOISE_TOKEN_FILE"
         ),
     ] = None,
-    lease: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long a call holds its pod without a heartbeat.")
-    ] = "15m",
-    record: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long its record lasts, at least as long.")
-    ] = "1h",
-    linger: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long to serve on after SIGTERM, not ready.")
-    ] = "0s",
+    lease: Annotated[str, option("SPAN", "How long a call holds its pod without a heartbeat.")] = "15m",
+    record: Annotated[str, option("SPAN", "How long its record lasts, at least as long.")] = "1h",
+    linger: Annotated[str, option("SPAN", "How long to serve on after SIGTERM, not ready.")] = "0s",
     accept_eviction: Annotated[
         bool,
         typer.Option(
@@ -50,8 +41,8 @@ def serve(
             help="Serve from a Redis that may evict keys: calls that go on could lose their pods.",
         ),
     ] = False,
-    log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
-    log_format: Annotated[str, typer.Option(metavar="FORMAT", help="auto, json or console.")] = "auto",
+    log_level: Annotated[str, option("LEVEL", "debug, info, warning or error.")] = "info",
+    log_format: Annotated[str, option("FORMAT", "auto, json or console.")] = "auto",
 ) -> None:
     """Answer allocate, release, heartbeat, drain, undrain and status over HTTP, until SIGTERM."""
     from equipoise.adapters.redis.connect import expect_prefix

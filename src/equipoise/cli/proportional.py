@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.options import option
 from equipoise.cli.plots import check_plot
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.runtime.output import Format, print_document, stepping, warn
@@ -36,25 +37,21 @@ Policies = Annotated[
 ]
 PolicyPath = Annotated[
     str | None,
-    typer.Option(
-        "--policy", metavar="FILE", help="A ScalingPolicy, or only its spec, in a file; - is standard input."
-    ),
+    option("FILE", "A ScalingPolicy, or only its spec, in a file; - is standard input.", "--policy"),
 ]
 Sizes = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "NAME=SIZE",
+        "How large the cluster is: cores, memory, nodes, pods; by default it is counted.",
         "--input",
-        metavar="NAME=SIZE",
-        help="How large the cluster is: cores, memory, nodes, pods; by default it is counted.",
     ),
 ]
 Current = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="What is in force, such as kube-dns.requests.cpu=250m."),
+    list[str] | None, option("NAME=VALUE", "What is in force, such as kube-dns.requests.cpu=250m.")
 ]
 Observations = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="CSV with timestamp and sizes: run them all through the smoothing."),
+    str | None, option("FILE", "CSV with timestamp and sizes: run them all through the smoothing.")
 ]
 
 
@@ -122,9 +119,9 @@ def apply(
         bool, typer.Option("--dry-run", help="Say what would be set now; change nothing.")
     ] = False,
     interval: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long to wait between two turns where one is not enough.")
+        str, option("SPAN", "How long to wait between two turns where one is not enough.")
     ] = "10s",
-    timeout: Annotated[str, typer.Option(metavar="SPAN", help="How long all turns may take.")] = "10m",
+    timeout: Annotated[str, option("SPAN", "How long all turns may take.")] = "10m",
     live: ProportionalOptions,
 ) -> None:
     """Set what the policies ask for now, with the operator's guards, and say what it restarts before."""
@@ -266,30 +263,19 @@ class HistoryKind(StrEnum):
 @app.command()
 def simulate(
     policy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="A ScalingPolicy, or only its spec; by default 100m + 10m per core."
-        ),
+        str | None, option("FILE", "A ScalingPolicy, or only its spec; by default 100m + 10m per core.")
     ] = None,
     scene: Annotated[HistoryKind, typer.Option(help="What happens to the cluster.")] = HistoryKind.ALL,
     observations: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Instead: a recorded CSV with timestamp and sizes.")
+        str | None, option("FILE", "Instead: a recorded CSV with timestamp and sizes.")
     ] = None,
-    seeds: Annotated[
-        int, typer.Option(metavar="N", min=1, max=100_000, help="How many histories of each kind.")
-    ] = 20,
-    nodes: Annotated[
-        int, typer.Option(metavar="N", min=2, max=100_000, help="How many nodes at first.")
-    ] = 50,
-    node_cores: Annotated[int, typer.Option(metavar="N", min=1, max=4096, help="The cores of a node.")] = 4,
-    node_memory: Annotated[str, typer.Option(metavar="SIZE", help="The memory of a node.")] = "16Gi",
-    hours: Annotated[float, typer.Option(metavar="N", min=0.01, max=1000, help="How long a history is.")] = 2,
-    interval: Annotated[
-        str, typer.Option(metavar="SPAN", help="How often the cluster is looked at.")
-    ] = "10s",
-    plot: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Draw the first history of each kind: .svg or .png.")
-    ] = None,
+    seeds: Annotated[int, option("N", "How many histories of each kind.", min=1, max=100_000)] = 20,
+    nodes: Annotated[int, option("N", "How many nodes at first.", min=2, max=100_000)] = 50,
+    node_cores: Annotated[int, option("N", "The cores of a node.", min=1, max=4096)] = 4,
+    node_memory: Annotated[str, option("SIZE", "The memory of a node.")] = "16Gi",
+    hours: Annotated[float, option("N", "How long a history is.", min=0.01, max=1000)] = 2,
+    interval: Annotated[str, option("SPAN", "How often the cluster is looked at.")] = "10s",
+    plot: Annotated[str | None, option("FILE", "Draw the first history of each kind: .svg or .png.")] = None,
     output: options.Output = Format.TABLE,
 ) -> None:
     """Compare every way against flapping on one policy: changes, too much, too little. Needs no cluster."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.runtime.output import Format, warn
 
@@ -29,16 +30,12 @@ app = typer.Typer(
 def plan(
     *,
     file: Annotated[
-        str | None,
-        typer.Option("--from", metavar="FILE", help="A node, its pods and policies; - is standard input."),
+        str | None, option("FILE", "A node, its pods and policies; - is standard input.", "--from")
     ] = None,
     node: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="A live node, as its kubelet measures it (nodes/proxy)."),
+        str | None, option("NAME", "A live node, as its kubelet measures it (nodes/proxy).")
     ] = None,
-    excess: Annotated[
-        int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")
-    ] = 0,
+    excess: Annotated[int, option("PERCENT", "Widen gaps by so much.", min=0, max=1000)] = 0,
     output: options.Output = Format.TABLE,
     kubernetes: options.KubernetesOptions,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from equipoise.cli import options
-from equipoise.cli.options import AdviceFormat, AlgorithmName, SourceName, TypeName
+from equipoise.cli.options import AdviceFormat, AlgorithmName, SourceName, TypeName, option
 from equipoise.cli.plots import Plot, check_plot
 from equipoise.cli.recommendation_input import (
     FileRequest,
@@ -49,7 +49,7 @@ Workloads = Annotated[
         help="Only these: NAME, KIND/NAME or NAMESPACE/NAME; of a file with one workload, its name.",
     ),
 ]
-Kind = Annotated[str, typer.Option(metavar="KIND", help="Of a file: the workload's kind.")]
+Kind = Annotated[str, option("KIND", "Of a file: the workload's kind.")]
 
 
 @options.expanded
@@ -120,27 +120,17 @@ TODAY = "by default today's replicas stay"
 @options.expanded
 def simulate(
     *,
-    file: Annotated[
-        str,
-        typer.Option("--from", metavar="FILE", help="CSV or Parquet with CPU usage; - is standard input."),
-    ],
+    file: Annotated[str, option("FILE", "CSV or Parquet with CPU usage; - is standard input.", "--from")],
     workloads: Workloads = None,
     workload: options.WorkloadOptions,
     current_min: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, max=options.REPLICAS_MAX, help="minReplicas of today's HPA; by default 1."
-        ),
+        int | None, option("N", "minReplicas of today's HPA; by default 1.", min=1, max=options.REPLICAS_MAX)
     ] = None,
     current_max: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, max=options.REPLICAS_MAX, help=f"maxReplicas of today's HPA; {TODAY}."
-        ),
+        int | None, option("N", f"maxReplicas of today's HPA; {TODAY}.", min=1, max=options.REPLICAS_MAX)
     ] = None,
     current_target: Annotated[
-        int | None,
-        typer.Option(metavar="PERCENT", min=1, max=1000, help="Its target, in percent of the request."),
+        int | None, option("PERCENT", "Its target, in percent of the request.", min=1, max=1000)
     ] = None,
     settings: options.AdviceSettings,
     kind: Kind = "Deployment",
@@ -200,11 +190,7 @@ def plan(
     workloads: Workloads = None,
     file: Annotated[
         str | None,
-        typer.Option(
-            "--from",
-            metavar="FILE",
-            help="CSV or Parquet with CPU usage, instead of a cluster; - is standard input.",
-        ),
+        option("FILE", "CSV or Parquet with CPU usage, instead of a cluster; - is standard input.", "--from"),
     ] = None,
     workload: options.WorkloadOptions,
     settings: options.AdviceSettings,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.runtime.output import Format, print_document, print_plan, stepping, warn, warn_of_nothing
 
@@ -39,15 +40,10 @@ class ImbalanceCause(StrEnum):
 
 def simulate(
     cause: Annotated[ImbalanceCause, typer.Option(help="Why the pods are unequal.")] = ImbalanceCause.ALL,
-    seeds: Annotated[
-        int, typer.Option(metavar="N", min=1, max=100_000, help="In how many worlds a pod is hot.")
-    ] = 20,
-    pods: Annotated[
-        int, typer.Option(metavar="N", min=2, max=200, help="How many pods the workload has.")
-    ] = 6,
+    seeds: Annotated[int, option("N", "In how many worlds a pod is hot.", min=1, max=100_000)] = 20,
+    pods: Annotated[int, option("N", "How many pods the workload has.", min=2, max=200)] = 6,
     setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the policy, such as topK=3."),
+        list[str] | None, option("KEY=VALUE", "A setting of the policy, such as topK=3.", "--set")
     ] = None,
     output: options.Output = Format.TABLE,
 ) -> None:
@@ -105,10 +101,7 @@ Workloads = Annotated[
     ),
 ]
 Setting = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="A setting of the policy, such as topK=3; wins over all."
-    ),
+    list[str] | None, option("KEY=VALUE", "A setting of the policy, such as topK=3; wins over all.", "--set")
 ]
 
 
@@ -134,10 +127,7 @@ def plan(
     command: typer.Context,
     workloads: Workloads = None,
     file: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="FILE", help="Decide from a file instead of a cluster; - is standard input."
-        ),
+        str | None, option("FILE", "Decide from a file instead of a cluster; - is standard input.", "--from")
     ] = None,
     setting: Setting = None,
     live: RotationOptions,
@@ -161,12 +151,8 @@ def apply(
     is_dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Ask the server what would go now; change nothing.")
     ] = False,
-    interval: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long to wait between two looks.")
-    ] = "10s",
-    timeout: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long all waves and their verification may take.")
-    ] = "1h",
+    interval: Annotated[str, option("SPAN", "How long to wait between two looks.")] = "10s",
+    timeout: Annotated[str, option("SPAN", "How long all waves and their verification may take.")] = "1h",
     live: RotationOptions,
 ) -> None:
     """Rotate in waves, verify each, and stop when no pod is hot any more."""
