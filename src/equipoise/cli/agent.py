@@ -4,12 +4,13 @@ An agent needs its permissions to restore what it throttled. So before an uninst
 `retire` removes the DaemonSet and waits for the agents to end.
 """
 
+import os
 import re
 import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -27,39 +28,7 @@ if TYPE_CHECKING:
 
 
 RESTORED = frozenset({"Done", "Gone"})
-NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 PORT = re.compile(r"[0-9]{1,5}")
-
-
-class Crane(StrEnum):
-    """Whether policies of CRDs that Crane installed are served."""
-
-    AUTO = "auto"
-    ON = "on"
-
-
-class UsageOf(StrEnum):
-    """Whose CPU and memory is the node's usage."""
-
-    MACHINE = "machine"
-    PODS = "pods"
-
-
-class LogLevel(StrEnum):
-    """The minimum level of log lines."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    """The format of log lines."""
-
-    AUTO = "auto"
-    JSON = "json"
-    CONSOLE = "console"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +42,9 @@ class AgentOptions:
         typer.Option(envvar="EQUIPOISE_COMPAT_MODE", help="Preview says what it would do; Enforce does it."),
     ] = Mode.PREVIEW
     crane: Annotated[
-        Crane,
+        Literal["auto", "on"],
         typer.Option(envvar="EQUIPOISE_COMPAT_CRANE", help="on acts also where Crane's kinds are found."),
-    ] = Crane.AUTO
+    ] = "auto"
     state: Annotated[str, option("FILE", "Where on the host's disk it keeps what it has throttled.")] = (
         "/var/lib/equipoise/agent/state.json"
     )
@@ -85,9 +54,9 @@ class AgentOptions:
     )
     proc: Annotated[str, option("FOLDER", "Where the host's /proc is.")] = "/proc"
     usage_of: Annotated[
-        UsageOf,
+        Literal["machine", "pods"],
         typer.Option(help="Whose CPU and memory waterlines are about: all of the machine, or its pods."),
-    ] = UsageOf.MACHINE
+    ] = "machine"
     evictions_per_round: Annotated[
         int | None, option("N", "By default a tenth of the pods, at least one.", min=0, max=10**6)
     ] = None
@@ -100,25 +69,33 @@ class AgentOptions:
     ] = False
     http_address: Annotated[str, option("[HOST]:PORT", "Where health and metrics answer.")] = ":8081"
     operator_namespace: options.OperatorNamespace = "equipoise-system"
-    log_level: Annotated[LogLevel, typer.Option(help="How much is said.")] = LogLevel.INFO
-    log_format: Annotated[LogFormat, typer.Option(help="How it is said.")] = LogFormat.AUTO
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], typer.Option(help="How much is said.")
+    ] = "info"
+    log_format: Annotated[Literal["auto", "json", "console"], typer.Option(help="How it is said.")] = "auto"
     kubernetes: options.KubernetesOptions
 
     def settings(self) -> "AgentSettings":
-        """Return the validated options as the agent's settings."""
+        """Return the options as the agent's settings; raises BadInput for one that is wrong."""
         from equipoise.runtime.agent.run import AgentSettings
         from equipoise.runtime.settings import Logs
 
+        # In a field selector, an empty name would select the pods without a node.
+        if not options.OBJECT.fullmatch(self.node):
+            raise BadInput(f"--node: expected the name of a node, got {self.node!r}")
+        interval_seconds = options.parse_span("--interval", self.interval)
+        if not 1 <= interval_seconds <= 3600:  # noqa: PLR2004 - as in the message
+            raise BadInput(f"--interval: expected from 1s to 1h, got {self.interval!r}")
         return AgentSettings(
-            node=_node(self.node),
-            interval_seconds=_interval(self.interval),
+            node=self.node,
+            interval_seconds=interval_seconds,
             is_enforced=self.mode is Mode.ENFORCE,
-            takes_over=self.crane is Crane.ON,
+            takes_over=self.crane == "on",
             state_file=_file(self.state, "--state"),
             cgroups=self.cgroups,
             cgroup_parent=self.cgroup_parent,
             proc=self.proc,
-            is_of_pods=self.usage_of is UsageOf.PODS,
+            is_of_pods=self.usage_of == "pods",
             evictions_per_round=self.evictions_per_round,
             excess_percent=self.excess,
             http_address=_address(self.http_address),
@@ -126,7 +103,7 @@ class AgentOptions:
             kubeconfig=self.kubernetes.kubeconfig,
             context=self.kubernetes.context,
             journal=_journal(self.journal, self.state),
-            logs=Logs(level=self.log_level.value, format=self.log_format.value),
+            logs=Logs(level=self.log_level, format=self.log_format),
         )
 
 
@@ -149,16 +126,7 @@ def agent(*, agent: AgentOptions) -> None:
         raise WorldFailed(f"node {agent.node}: {not_restored} could not be given back; --cleanup tries again")
 
 
-def _node(name: str) -> str:
-    """Return a valid node name; in a field selector, an empty one would select pods without a node."""
-    if not NODE_NAME.fullmatch(name):
-        raise BadInput(f"--node: expected the name of a node, got {name!r}")
-    return name
-
-
 def _file(path: str, flag: str) -> str:
-    from pathlib import Path
-
     if not Path(path).name or "\0" in path or _is_used_folder(path):
         raise BadInput(f"{flag}: expected a file, got {path!r}")
     return path
@@ -166,8 +134,6 @@ def _file(path: str, flag: str) -> str:
 
 def _is_used_folder(path: str) -> bool:
     """Return whether the path is a folder that is not empty; an empty one is replaced by the file."""
-    import os
-
     try:
         with os.scandir(path) as entries:
             return any(True for _ in entries)
@@ -178,20 +144,11 @@ def _is_used_folder(path: str) -> bool:
 
 
 def _journal(path: str | None, state: str) -> str:
-    from pathlib import Path
-
     if path is None:
         return str(Path(state).with_name("journal.db"))
     if path and Path(_file(path, "--journal")).absolute() == Path(state).absolute():
         raise BadInput("--journal: expected another file than --state")
     return path
-
-
-def _interval(text: str) -> float:
-    seconds = options.parse_span("--interval", text)
-    if not 1 <= seconds <= 3600:  # noqa: PLR2004 - as in the message
-        raise BadInput(f"--interval: expected from 1s to 1h, got {text!r}")
-    return seconds
 
 
 def _address(text: str) -> str:

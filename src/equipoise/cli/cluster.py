@@ -6,8 +6,8 @@
 
 import getpass
 import sys
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,8 +17,7 @@ from equipoise.runtime.output import Format, plain, print_document, tell
 
 if TYPE_CHECKING:
     from equipoise.adapters.kubernetes import Client
-    from equipoise.cli.checks import Check
-    from equipoise.cli.manifests import Installed, ValidationReport
+    from equipoise.cli.manifests import ValidationReport
 
 
 app = typer.Typer(help="The definitions of our custom resources.", no_args_is_help=True)
@@ -29,24 +28,19 @@ Names = Annotated[
 ]
 
 
-class Notation(StrEnum):
-    """How documents are written."""
-
-    YAML = "yaml"
-    JSON = "json"
-
-
 @app.command("print")
 def print_(
     names: Names = None,
-    output: Annotated[Notation, typer.Option("-o", "--output", help="How to write them.")] = Notation.YAML,
+    output: Annotated[
+        Literal["yaml", "json"], typer.Option("-o", "--output", help="How to write them.")
+    ] = "yaml",
 ) -> None:
     """Print the definitions, ready for kubectl. Needs no cluster and changes nothing."""
     from equipoise.cli.manifests import chosen_kinds
     from equipoise.crd.definition import definition
 
     definitions = [definition(kind) for kind in chosen_kinds(names or ())]
-    if output is Notation.YAML:
+    if output == "yaml":
         sys.stdout.write(as_yaml(definitions))
     elif len(definitions) == 1:
         print_document(definitions[0], Format.JSON)
@@ -75,26 +69,15 @@ def apply(
 
     done = list(install(kubernetes.connect(), chosen_kinds(names or ()), is_dry_run=dry_run))
     if output is Format.TABLE:
-        _print_installed(done)
+        _print_rows(
+            (one.result, "green" if one.is_fine else "bold red", one.name, one.sentence, "") for one in done
+        )
     else:
         print_document(InstallReport(dry_run, done), output)
     failed = [one for one in done if not one.is_fine]
     if failed:
         tell(f"error: customresourcedefinition {failed[0].name}: {failed[0].sentence}")
         raise typer.Exit(1)
-
-
-def _print_installed(done: "list[Installed]") -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from equipoise.runtime.console import Console
-
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for one in done:
-        colour = "green" if one.is_fine else "bold red"
-        table.add_row(Text(one.result, style=colour), Text(one.name, style="bold"), Text(one.sentence))
-    Console().print(table)
 
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -124,7 +107,10 @@ def doctor(
     request = options.cluster_request(kubernetes, scope, prometheus)
     checks = examine(request, redis)
     if output is Format.TABLE:
-        _print_checks(checks)
+        _print_rows(
+            (check.status, _COLOURS[check.status], check.name, check.sentence, check.remedy)
+            for check in checks
+        )
     else:
         print_document(CheckReport(checks), output)
     failed = [check.name for check in checks if check.status == "fail"]
@@ -134,20 +120,19 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _print_checks(checks: "list[Check]") -> None:
+def _print_rows(rows: Iterable[tuple[str, str, str, str, str]]) -> None:
+    """Print rows of a word, its colour, a name, a sentence and a remedy."""
     from rich.table import Table
     from rich.text import Text
 
     from equipoise.runtime.console import Console
 
     table = Table.grid(padding=(0, 2, 0, 0))
-    for check in checks:
-        advice = Text(check.sentence)
-        if check.remedy:
-            advice.append(f" {check.remedy}", style="italic")
-        table.add_row(
-            Text(check.status, style=_COLOURS[check.status]), Text(check.name, style="bold"), advice
-        )
+    for word, colour, name, sentence, remedy in rows:
+        advice = Text(sentence)
+        if remedy:
+            advice.append(f" {remedy}", style="italic")
+        table.add_row(Text(word, style=colour), Text(name, style="bold"), advice)
     Console().print(table)
 
 
