@@ -1,19 +1,22 @@
-"""`equipoise qos`: pods on a node and its waterlines."""
+"""`equipoise qos`: pods on a node and its waterlines, and how their plan is printed."""
 
-from typing import TYPE_CHECKING, Annotated
+import time
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from equipoise.cli import options
 from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.runtime.output import Format, warn
+from equipoise.runtime.output import Format, print_document, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from equipoise.adapters.kubernetes import Client
-    from equipoise.core.decision import Decision
+    from equipoise.core.decision import Action, Decision
     from equipoise.ports import PolicyObject
 
 NOT_FOUND = 404
@@ -40,10 +43,6 @@ def plan(
     kubernetes: options.KubernetesOptions,
 ) -> None:
     """Say which pods would be throttled, evicted or restored, in which order, and why. Changes nothing."""
-    import time
-
-    from equipoise.cli.qos_output import print_qos
-
     if (file is None) == (node is None):
         raise BadInput("--from or --node: expected exactly one of them")
     if node is not None:
@@ -103,3 +102,111 @@ def _policies(client: "Client") -> "Iterator[PolicyObject]":
         except ApiError as error:
             if error.status != NOT_FOUND:
                 raise
+
+
+VERBS = {
+    "EvictPod": "evict",
+    "ThrottlePod": "throttle",
+    "RestorePod": "restore",
+    "DisableScheduling": "no new pods",
+    "EnableScheduling": "new pods again",
+}
+STYLES = {"EvictPod": "bold red", "ThrottlePod": "bold yellow", "RestorePod": "bold green"}
+STATES = {"Crossed": "bold yellow", "Unknown": "yellow"}
+RIGHT = {"#", "USAGE", "WATERLINE", "ROUNDS", "RELEASES", "GAP AFTER"}
+
+
+def print_qos(decision: "Decision", form: Format) -> None:
+    if form is not Format.TABLE:
+        from equipoise.core.decision import plan_document
+
+        print_document(plan_document("qos", [decision]), form)
+        return
+    from rich.text import Text
+
+    from equipoise.runtime.console import Console
+
+    console = Console()
+    if rules := decision.reason.numbers["rules"]:
+        console.print(_rules(rules))
+        console.print()
+    if decision.actions or decision.held:
+        console.print(_plan(decision))
+        console.print()
+    code = decision.reason.code.value, "bold yellow" if decision.actions else "dim"
+    console.print(Text.assemble(f"{decision.subject}: ", code, f". {decision.reason.sentence}"))
+    console.print("Nothing was changed.")
+
+
+def _rules(rules: Mapping[str, Mapping[str, Any]]) -> Any:
+    from rich.text import Text
+
+    from equipoise.runtime.console import table
+
+    names = ("RULE", "METRIC", "USAGE", "WATERLINE", "STATE", "ROUNDS", "ACTION")
+    laid_out = table(*names, right=RIGHT, padding=(0, 1, 0, 0))
+    for key, rule in rules.items():
+        rounds = rule["breaches"] if rule["state"] == "Crossed" else rule["clear"]
+        state = "Preview" if rule["preview"] and rule["state"] == "Crossed" else rule["state"]
+        laid_out.add_row(
+            Text(key),
+            rule["metric"],
+            _value(rule["metric"], rule["usage"]),
+            _value(rule["metric"], rule["waterline"]),
+            Text(state, style=STATES.get(rule["state"], "dim")),
+            str(rounds),
+            Text(rule["action"]),
+        )
+    return laid_out
+
+
+def _plan(decision: "Decision") -> Any:
+    from rich.text import Text
+
+    from equipoise.runtime.console import table
+
+    names = ("#", "DO", "POD", "FOR", "RELEASES", "GAP AFTER", "QUOTA")
+    laid_out = table(*names, right=RIGHT, padding=(0, 1, 0, 0))
+    for turn, action in enumerate(decision.actions, 1):
+        kind = type(action).__name__
+        laid_out.add_row(str(turn), Text(VERBS[kind], style=STYLES.get(kind, "bold")), *_cells(action))
+    for held in decision.held:
+        verb = f"{VERBS[type(held.action).__name__]} ({held.reason.value})"
+        laid_out.add_row("-", Text(verb, style="dim"), *_cells(held.action))
+    return laid_out
+
+
+def _cells(action: "Action") -> list[Any]:
+    from rich.text import Text
+
+    from equipoise.qos.observation import METRICS
+
+    metric: str = getattr(action, "metric", "")
+    # Of what has an amount, the rules above have the whole name.
+    has_amount = metric in METRICS and METRICS[metric].is_quantifiable
+    gaps: Mapping[str, float | None] = getattr(action, "gap_after", None) or {}
+    quota: Mapping[str, int] = getattr(action, "quota", None) or {}
+    quotas = [f"{name} {'unlimited' if value < 0 else value}" for name, value in quota.items()]
+    return [
+        Text(action.pod or getattr(action, "node", "")),
+        METRICS[metric].resource.value if has_amount else metric or "-",
+        _amount(metric, getattr(action, "release", None)),
+        "\n".join(_amount(name, gap) for name, gap in gaps.items()) or "-",
+        Text("\n".join(quotas) or "-"),
+    ]
+
+
+def _amount(metric: str, value: float | None) -> str:
+    from equipoise.qos.explain import amount
+    from equipoise.qos.observation import METRICS
+
+    if value is None or metric not in METRICS:
+        return "-"
+    return amount(METRICS[metric].resource, Fraction(value))
+
+
+def _value(metric: str, value: float | None) -> str:
+    from equipoise.qos.explain import value_of
+    from equipoise.qos.observation import METRICS
+
+    return "unknown" if value is None else value_of(METRICS[metric], Fraction(value))
