@@ -160,10 +160,8 @@ def _query(balancer: str, subject: str, reason: str, since: str | None, limit: i
     codes = {code.value.lower(): code.value for code in Code}
     if reason and reason.lower() not in codes:
         raise BadInput(f"--reason {reason}: expected one of {', '.join(codes.values())}")
-    try:
+    with options.values_of("--since: "):
         after = None if since is None else time.time() - parse_seconds(since)
-    except ValueError as error:
-        raise BadInput(f"--since: {error}") from error
     return Query(balancer, subject, codes.get(reason.lower(), ""), after, limit)
 
 

@@ -7,6 +7,7 @@ fields of each, and passes the dataclass to the command.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import wraps
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from equipoise.adapters.kubernetes import Client
     from equipoise.adapters.redis import RedisPools
     from equipoise.cli.session import ClusterRequest
+    from equipoise.core.pools import PoolsSnapshot
+    from equipoise.pools.policy import TierPolicy
     from equipoise.runtime.metrics_source import PrometheusOptions
     from equipoise.stats.predict import Algorithm as ForecastAlgorithm
 
@@ -255,15 +258,35 @@ class RedisOptions:
 
         return opened(self.redis, self.prefix, is_dry=is_dry)
 
+    @property
+    def config_key(self) -> str:
+        """The key of the tiers' config."""
+        return f"{self.prefix}:tier:config"
+
+    def read(self) -> "tuple[TierPolicy, PoolsSnapshot]":
+        """Return the config and the pools as they are now."""
+        from equipoise.pools.policy import read_policy
+
+        with self.opened() as pools:
+            snapshot = pools.snapshot()
+        return read_policy(snapshot.config, self.config_key), snapshot
+
+
+@contextmanager
+def values_of(option: str) -> Iterator[None]:
+    """Name the option in front of what is wrong with its value: a ValueError becomes BadInput."""
+    try:
+        yield
+    except ValueError as error:
+        raise BadInput(f"{option}{error}") from error
+
 
 def parse_span(option: str, text: str, least: float = 0.0) -> float:
     """Return the seconds of an option such as 90s or 1h30m, of which `least` are expected."""
     from equipoise.core.quantity import parse_seconds
 
-    try:
+    with values_of(f"{option}: "):
         seconds = parse_seconds(text)
-    except ValueError as error:
-        raise BadInput(f"{option}: {error}") from error
     if seconds < least:
         raise BadInput(f"{option}: expected at least {least:g}s, got {text!r}")
     return seconds

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -178,14 +179,11 @@ def log_moves(outcomes: "Sequence[Outcome]", moved: int) -> None:
 
 def watch_pools(server: RedisOptions, seconds: float, times: int) -> None:
     """Print the tiers repeatedly, until the number of snapshots or Ctrl-C."""
-    with server.opened() as pools:
-        try:
-            _watch(pools, server.prefix, seconds, times)
-        except KeyboardInterrupt:
-            return
+    with server.opened() as pools, suppress(KeyboardInterrupt):
+        _watch(pools, server.config_key, seconds, times)
 
 
-def _watch(pools: "RedisPools", prefix: str, seconds: float, times: int) -> None:
+def _watch(pools: "RedisPools", key: str, seconds: float, times: int) -> None:
     """Print changes; a server or a config that disappears later is reported and waited for."""
     console = Console()
     before: Any = None
@@ -193,9 +191,7 @@ def _watch(pools: "RedisPools", prefix: str, seconds: float, times: int) -> None
     while True:
         try:
             snapshot = pools.snapshot()
-            now: Any = status_document(read_policy(snapshot.config, f"{prefix}:tier:config"), snapshot)[
-                "tiers"
-            ]
+            now: Any = status_document(read_policy(snapshot.config, key), snapshot)["tiers"]
         except EquipoiseError as error:
             if before is None:
                 raise

@@ -1,4 +1,4 @@
-"""Prints the cost of each smoothing strategy as tables or a document, and plots the applied values."""
+"""What each smoothing strategy costs: runs histories, prints tables or a document, and plots values."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -7,18 +7,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from equipoise.cli.documents import Amount, Count, Share
+from equipoise.cli.options import parse_span, values_of
 from equipoise.cli.plots import BLUE, INK, RED, save
-from equipoise.core.quantity import NANO
+from equipoise.core.errors import BadInput
+from equipoise.core.quantity import NANO, parse_bytes
 from equipoise.proportional.functions import Slot, slots
 from equipoise.proportional.policy import ScalingPolicySpec
+from equipoise.proportional.replay import read_observations
+from equipoise.runtime.output import read_text, stepping
 from equipoise.sim.smoothing_study import (
     NONE,
     ClusterInputs,
+    ClusterShape,
     SizeHistory,
     StrategySummary,
+    generate,
     modelled,
     run,
     strategies,
+    study,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +45,41 @@ class Studied(NamedTuple):
     first: SizeHistory
     start: ClusterInputs
     """The size that default settings are made from."""
+
+
+CYCLES_MAX = 2_000_000
+
+
+def cluster_of(nodes: int, node_cores: int, node_memory: str, hours: float, interval: str) -> ClusterShape:
+    """Return the cluster of generated histories; raises BadInput for one that would take too long."""
+    with values_of("--node-memory: "):
+        memory = round(parse_bytes(node_memory))
+    seconds = parse_span("--interval", interval)
+    if not 1 <= seconds <= 3600:  # noqa: PLR2004 - a second to an hour
+        raise BadInput(f"--interval: expected a span between 1s and 1h, got {interval!r}")
+    cluster = ClusterShape(nodes, node_cores, memory, interval_seconds=seconds, hours=hours)
+    if cluster.observation_count > CYCLES_MAX:
+        raise BadInput(
+            f"--hours: expected at most {CYCLES_MAX} looks of --interval, got {cluster.observation_count}"
+        )
+    return cluster
+
+
+def recorded(policy: ScalingPolicySpec, path: str) -> Studied:
+    """Return all strategies on the history in a file."""
+    rows = read_observations(read_text(path), path, policy.inputs)
+    history = SizeHistory([row.at for row in rows], [row.inputs for row in rows])
+    start = history.inputs[0]
+    return Studied(path, 1, history.hours, study(policy, start, [history]), history, start)
+
+
+def generated(policy: ScalingPolicySpec, cluster: ClusterShape, scene: str, seeds: int) -> Studied:
+    """Return all strategies on the histories of one kind, one for each seed."""
+    start = cluster.sized(cluster.nodes)
+    histories = (generate(scene, cluster, seed) for seed in range(seeds))
+    with stepping(scene, seeds) as on_step:
+        summaries = study(policy, start, histories, on_step)
+    return Studied(scene, seeds, cluster.hours, summaries, generate(scene, cluster, 0), start)
 
 
 class StrategyReport(Struct):
@@ -71,21 +113,13 @@ class StudyReport(Struct):
 
 def report(subject: str, studied: Sequence[Studied]) -> StudyReport:
     """Return the document for scripts."""
-    histories = [
-        HistoryReport(
-            each.name,
-            each.seeds,
-            round(each.hours, 6),
-            [StrategyReport(**asdict(summary)) for summary in each.summaries],
-        )
-        for each in studied
-    ]
-    return StudyReport(subject, _interval(studied[0].first), histories)
-
-
-def _interval(history: SizeHistory) -> float:
-    times = history.times
-    return (times[-1] - times[0]) / 1000 / (len(times) - 1) if len(times) > 1 else 0.0
+    histories = []
+    for each in studied:
+        of_history = [StrategyReport(**asdict(summary)) for summary in each.summaries]
+        histories.append(HistoryReport(each.name, each.seeds, round(each.hours, 6), of_history))
+    times = studied[0].first.times
+    interval_seconds = (times[-1] - times[0]) / 1000 / (len(times) - 1) if len(times) > 1 else 0.0
+    return StudyReport(subject, interval_seconds, histories)
 
 
 def print_tables(subject: str, studied: Sequence[Studied]) -> None:
@@ -130,6 +164,7 @@ def cells(summary: StrategySummary) -> list[str]:
 
 FAINT, MODEL = "#8c959f", "#c4cad1"
 STYLE = {"axes.grid": False, "axes.axisbelow": "line", "xtick.color": FAINT, "ytick.color": FAINT}
+MARK: dict[str, Any] = {"color": RED, "markersize": 5, "markeredgewidth": 0.7}
 HOUR = 3_600_000
 
 
@@ -174,15 +209,7 @@ def _column(policy: ScalingPolicySpec, slot: Slot, each: Studied, axes: "Sequenc
         axis.step(hours, model, where="post", color=MODEL, linewidth=1.6)
         axis.step(hours, values, where="post", color=BLUE, linewidth=0.9)
         marks = [hours[number] for number in course.changed]
-        axis.plot(
-            marks,
-            [0.03] * len(marks),
-            "|",
-            transform=axis.get_xaxis_transform(),
-            color=RED,
-            markersize=5,
-            markeredgewidth=0.7,
-        )
+        axis.plot(marks, [0.03] * len(marks), "|", transform=axis.get_xaxis_transform(), **MARK)
         label = f"{len(marks)} change{'' if len(marks) == 1 else 's'}"
         axis.text(1, 1.0, label, transform=axis.transAxes, ha="right", va="bottom", color=FAINT, fontsize=7)
     _frame(axes, every, unit)
@@ -190,23 +217,19 @@ def _column(policy: ScalingPolicySpec, slot: Slot, each: Studied, axes: "Sequenc
 
 def _frame(axes: "Sequence[Axes]", values: Sequence[float], unit: str) -> None:
     """Set one scale for all strategies of a column, with a margin for the ticks below."""
+    from matplotlib.ticker import MaxNLocator
+
     low, high = min(values), max(values)
     room = max(high - low, high * 0.02) or 1.0
     for axis in axes[1:]:
         axis.set_ylim(low - room * 0.25, high + room * 0.1)
         axis.margins(x=0.01)
     for axis in axes:
-        axis.yaxis.set_major_locator(_few())
-        axis.xaxis.set_major_locator(_few())
+        for each in (axis.xaxis, axis.yaxis):
+            each.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
         axis.tick_params(length=2)
     axes[1].text(0, 1.0, unit, transform=axes[1].transAxes, ha="left", va="bottom", color=FAINT, fontsize=7)
     axes[-1].set_xlabel("hours", fontsize=8)
-
-
-def _few() -> Any:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(4, steps=[1, 2, 5, 10])
 
 
 def _input(policy: ScalingPolicySpec, slot: Slot) -> str:

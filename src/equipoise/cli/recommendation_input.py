@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from equipoise.cli.options import WorkloadOptions
+from equipoise.cli.options import WorkloadOptions, values_of
 from equipoise.core.errors import BadInput
 from equipoise.runtime.output import LARGE_BYTES, counting, reading, warn
 
@@ -128,10 +128,8 @@ def _cores(request: str | None) -> float | None:
 
     if request is None:
         return None
-    try:
+    with values_of("--request: "):
         cores = parse_typed_cores(request)
-    except ValueError as error:
-        raise BadInput(f"--request: {error}") from error
     if cores > REQUEST_CORES_MAX:
         raise BadInput(f"--request: expected at most {REQUEST_CORES_MAX:,} cores for a pod, got {request!r}")
     return cores

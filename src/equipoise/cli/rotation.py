@@ -4,8 +4,7 @@
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,23 +22,11 @@ if TYPE_CHECKING:
     from equipoise.sim.study import CauseStudied, Experiment
 
 
-class ImbalanceCause(StrEnum):
-    """Why the load of a workload's pods is unequal."""
-
-    ALL = "all"
-    KEY_SKEW = "key-skew"
-    STALE_COUNTS = "stale-counts"
-    CONNECTIONS = "connections"
-    NOISY_NODE = "noisy-node"
-
-    @property
-    def words(self) -> str:
-        """The simulator's name of the cause."""
-        return self.value.replace("-", " ")
-
-
 def simulate(
-    cause: Annotated[ImbalanceCause, typer.Option(help="Why the pods are unequal.")] = ImbalanceCause.ALL,
+    cause: Annotated[
+        Literal["all", "key-skew", "stale-counts", "connections", "noisy-node"],
+        typer.Option(help="Why the pods are unequal."),
+    ] = "all",
     seeds: Annotated[int, option("N", "In how many worlds a pod is hot.", min=1, max=100_000)] = 20,
     pods: Annotated[int, option("N", "How many pods the workload has.", min=2, max=200)] = 6,
     setting: Annotated[
@@ -52,16 +39,13 @@ def simulate(
     from equipoise.core.documents import validated
     from equipoise.rotation.plan_file import set_options
     from equipoise.rotation.policy import RotationPolicy
+    from equipoise.sim.scenes import IMBALANCES
     from equipoise.sim.study import Experiment
 
     settings = set_options(setting or ())
     validated(RotationPolicy, settings, "--set")
     question = Experiment(pods, settings)
-    causes = (
-        [each for each in ImbalanceCause if each is not ImbalanceCause.ALL]
-        if cause is ImbalanceCause.ALL
-        else [cause]
-    )
+    causes = IMBALANCES if cause == "all" else [cause.replace("-", " ")]
     found = [_studied(each, seeds, question) for each in causes]
     for studied, _ in found:
         if studied.worlds < seeds:
@@ -72,19 +56,17 @@ def simulate(
         print_document(document(question, found), output)
 
 
-def _studied(
-    cause: ImbalanceCause, seeds: int, question: "Experiment"
-) -> "tuple[CauseStudied, Futility | None]":
+def _studied(cause: str, seeds: int, question: "Experiment") -> "tuple[CauseStudied, Futility | None]":
     """Return the study of one cause; if the load itself is unequal, also whether the loop stops rotating."""
     from equipoise.sim.futility import futility
     from equipoise.sim.study import study
 
-    with stepping(f"{cause.words}: rotating", seeds) as on_step:
-        studied = study(cause.words, seeds, question, on_progress=on_step)
-    if cause is not ImbalanceCause.KEY_SKEW or not studied.worlds:
+    with stepping(f"{cause}: rotating", seeds) as on_step:
+        studied = study(cause, seeds, question, on_progress=on_step)
+    if cause != "key skew" or not studied.worlds:
         return studied, None
-    with stepping(f"{cause.words}: going on", studied.worlds) as on_step:
-        return studied, futility(cause.words, studied.worlds, question, on_progress=on_step)
+    with stepping(f"{cause}: going on", studied.worlds) as on_step:
+        return studied, futility(cause, studied.worlds, question, on_progress=on_step)
 
 
 app = typer.Typer(
