@@ -7,9 +7,9 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -29,15 +29,6 @@ app = typer.Typer(help="What was decided, and why; and to decide it again.", no_
 
 AGE_MAX_SECONDS = 30 * 86400.0
 BYTES_MAX = 256 << 20
-
-
-class ListFormat(StrEnum):
-    """How a list of records is printed; `jsonl` is whole records, one a line."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-    JSONL = "jsonl"
 
 
 File = Annotated[
@@ -68,21 +59,22 @@ def list_records(
     since: Annotated[str | None, typer.Option(help="Only of the last 90s, 5m, 1h30m or 7d.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
     output: Annotated[
-        ListFormat, typer.Option("-o", "--output", help="How to print the answer.")
-    ] = ListFormat.TABLE,
+        Literal["table", "json", "yaml", "jsonl"],
+        typer.Option("-o", "--output", help="How to print the answer."),
+    ] = "table",
 ) -> None:
     """List the records, the newest first."""
     query = _query(balancer, subject, reason, since, limit)
     with _opened(file) as reader:
-        if output is ListFormat.JSONL:
+        if output == "jsonl":  # whole records, one a line
             for record in reader.records(query, is_whole=True):
                 print(escaped(record.to_json().decode()))
             return
         records = list(reader.records(query))
     from equipoise.cli.journal_output import print_list, summary
 
-    if output is not ListFormat.TABLE:
-        print_document({"records": [summary(record) for record in records]}, Format(output.value))
+    if output != "table":
+        print_document({"records": [summary(record) for record in records]}, Format(output))
         return
     from equipoise.runtime.console import Console
 
@@ -144,14 +136,12 @@ def replay_records(
     if answer.different:
         names = ", ".join(part.record.id for part in answer.different[:3])
         more = " …" if len(answer.different) > 3 else ""  # noqa: PLR2004
-        raise WorldFailed(
-            f"{len(answer.different)} of {answer.replayed} records decide differently now: {names}{more}"
-        )
+        count = f"{len(answer.different)} of {answer.replayed}"
+        raise WorldFailed(f"{count} records decide differently now: {names}{more}")
 
 
 def _query(balancer: str, subject: str, reason: str, since: str | None, limit: int) -> "Query":
     from equipoise.adapters.journal import Query
-    from equipoise.core.quantity import parse_seconds
     from equipoise.core.reason import Code
     from equipoise.engine.balancer import BALANCERS
 
@@ -160,8 +150,7 @@ def _query(balancer: str, subject: str, reason: str, since: str | None, limit: i
     codes = {code.value.lower(): code.value for code in Code}
     if reason and reason.lower() not in codes:
         raise BadInput(f"--reason {reason}: expected one of {', '.join(codes.values())}")
-    with options.values_of("--since: "):
-        after = None if since is None else time.time() - parse_seconds(since)
+    after = None if since is None else time.time() - options.parse_span("--since", since)
     return Query(balancer, subject, codes.get(reason.lower(), ""), after, limit)
 
 
@@ -223,19 +212,15 @@ def new_ids() -> "Callable[[float], str]":
     return RecordIds(secrets.randbits(WRITER_BITS)).next
 
 
-class _WallClock:
-    def now(self) -> float:
-        return time.time()
-
-
 def write_records(path: str | None, records: "Sequence[Record]") -> None:
     """Write whole records to the user's journal, if any; a failure fails the command."""
     if path is None:
         return
     from equipoise.adapters.journal import JsonLines, SqliteJournal
     from equipoise.adapters.journal.schema import is_ours
+    from equipoise.runtime.runner import SystemClock
 
-    clock = _WallClock()
+    clock = SystemClock()
     journal: JsonLines | SqliteJournal
     try:
         if Path(path).suffix == ".jsonl":
@@ -255,28 +240,21 @@ def write_records(path: str | None, records: "Sequence[Record]") -> None:
         raise WorldFailed(f"--journal: {failure}")
 
 
-JournalPaths = Annotated[
-    list[str] | None,
-    option(
-        "PATH",
-        "A journal, SQLite or .jsonl; may be given again. By default the one of `equipoise journal`.",
-        "--journal",
-    ),
-]
-Host = Annotated[str, option("ADDRESS", "Where to answer; others need a token.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")]
-TokenFile = Annotated[
-    str | None, option("FILE", "Tokens, one per line; whoever has one may look. Read again.")
-]
-NoOpen = Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")]
-
-
 def dashboard(
-    journal: JournalPaths = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8088,
-    token_file: TokenFile = None,
-    no_open: NoOpen = False,
+    journal: Annotated[
+        list[str] | None,
+        option(
+            "PATH",
+            "A journal, SQLite or .jsonl; may be given again. By default the one of `equipoise journal`.",
+            "--journal",
+        ),
+    ] = None,
+    host: Annotated[str, option("ADDRESS", "Where to answer; others need a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8088,
+    token_file: Annotated[
+        str | None, option("FILE", "Tokens, one per line; whoever has one may look. Read again.")
+    ] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")] = False,
 ) -> None:
     """Show what the journals say, live, in a browser. It only reads."""
     from equipoise.dashboard.auth import expect_safe
@@ -285,20 +263,12 @@ def dashboard(
     expect_safe(host, token_file)
     tokens = None if token_file is None else Tokens(token_file)
     paths = tuple(map(Path, journal)) if journal else (default_path(),)
-    _expect_installed()
+    if find_spec("nicegui") is None:
+        raise BadInput(
+            "dashboard: expected the extra dashboard to be installed: pip install 'equipoise[dashboard]'"
+        )
     from equipoise.dashboard.server import Service, serve
     from equipoise.runtime.runner import end_on_signals
 
     end_on_signals()
     serve(Service(paths, host, port, tokens, is_opened=not no_open))
-
-
-def _expect_installed() -> None:
-    from importlib.util import find_spec
-
-    from equipoise.core.errors import BadInput
-
-    if find_spec("nicegui") is None:
-        raise BadInput(
-            "dashboard: expected the extra dashboard to be installed: pip install 'equipoise[dashboard]'"
-        )

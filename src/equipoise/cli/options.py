@@ -9,10 +9,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -302,43 +301,12 @@ REPLICAS_MAX = 2**31 - 1
 """The form of names that the API server accepts."""
 
 
-class AdviceFormat(StrEnum):
-    """How advice is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-    HPA = "hpa"
-    EHPA = "ehpa"
-    CSV = "csv"
-
-
-class AlgorithmName(StrEnum):
-    """How future usage is forecast."""
-
-    PROFILE = "profile"
-    DSP = "dsp"
-
-
-class TypeName(StrEnum):
-    """What the advice is about."""
-
-    HPA = "HPA"
-    RESOURCE = "Resource"
-
-
+AdviceFormat = Literal["table", "json", "yaml", "hpa", "ehpa", "csv"]
+AlgorithmName = Literal["profile", "dsp"]
+SourceName = Literal["auto", "remote-read", "promql", "metrics-file"]
 Algorithm = Annotated[
     AlgorithmName, typer.Option(help="How the future is found: our profile, or Crane's signal processing.")
 ]
-
-
-class SourceName(StrEnum):
-    """How histories are queried."""
-
-    AUTO = "auto"
-    REMOTE_READ = "remote-read"
-    PROMQL = "promql"
-    METRICS_FILE = "metrics-file"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,12 @@ past week under today's settings and the advised ones.
 """
 
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
 from equipoise.cli import options
-from equipoise.cli.options import AdviceFormat, AlgorithmName, SourceName, TypeName, option
+from equipoise.cli.options import AdviceFormat, SourceName, option
 from equipoise.cli.plots import Plot, check_plot
 from equipoise.cli.recommendation_input import (
     FileRequest,
@@ -31,14 +30,6 @@ if TYPE_CHECKING:
     from equipoise.core.decision import Decision
     from equipoise.recommendation.adopt import Adopted
     from equipoise.recommendation.record import AdviceRequest
-
-
-class LiveSourceName(StrEnum):
-    """How the histories of a cluster are asked for."""
-
-    AUTO = "auto"
-    REMOTE_READ = "remote-read"
-    PROMQL = "promql"
 
 
 _ASKED = "How Prometheus is asked: the best way it offers, or this one"
@@ -63,8 +54,8 @@ def apply(
         bool, typer.Option("--dry-run", help="Have the API server say what would happen; change nothing.")
     ] = False,
     settings: options.AdviceSettings,
-    algorithm: options.Algorithm = AlgorithmName.PROFILE,
-    source: Annotated[LiveSourceName, typer.Option(help=f"{_ASKED}.")] = LiveSourceName.AUTO,
+    algorithm: options.Algorithm = "profile",
+    source: Annotated[Literal["auto", "remote-read", "promql"], typer.Option(help=f"{_ASKED}.")] = "auto",
     scope: options.ScopeOptions,
     output: options.Output = Format.TABLE,
     journal: options.Journal = None,
@@ -80,7 +71,7 @@ def apply(
     how = settings.how(algorithm)
     asked = AdviceScope(read_settings(settings.setting or ()), None, workloads or (), how)
     cluster = options.cluster_request(kubernetes, scope, prometheus)
-    request = RecommendationRequest(cluster, asked, HistorySource(source.value))
+    request = RecommendationRequest(cluster, asked, HistorySource(source))
     with journalled(journal) as records:
         done = apply_recommendation(request, records, is_dry_run=is_dry_run)
     if not done:
@@ -134,7 +125,7 @@ def simulate(
     ] = None,
     settings: options.AdviceSettings,
     kind: Kind = "Deployment",
-    algorithm: options.Algorithm = AlgorithmName.PROFILE,
+    algorithm: options.Algorithm = "profile",
     output: options.Output = Format.TABLE,
 ) -> None:
     """Replay the week by Kubernetes' HPA algorithm, as it is set today and as advised. Changes nothing."""
@@ -195,27 +186,27 @@ def plan(
     workload: options.WorkloadOptions,
     settings: options.AdviceSettings,
     kind: Kind = "Deployment",
-    about: Annotated[TypeName, typer.Option("--type", help="Replicas and target, or requests.")] = (
-        TypeName.HPA
-    ),
-    algorithm: options.Algorithm = AlgorithmName.PROFILE,
+    about: Annotated[
+        Literal["HPA", "Resource"], typer.Option("--type", help="Replicas and target, or requests.")
+    ] = "HPA",
+    algorithm: options.Algorithm = "profile",
     source: Annotated[
         SourceName,
         typer.Option(help=f"{_ASKED}; for the peak of memory by a query always. metrics-file is --from."),
-    ] = SourceName.AUTO,
+    ] = "auto",
     scope: options.ScopeOptions,
     plot: Plot = None,
     output: Annotated[
         AdviceFormat, typer.Option("-o", "--output", help="How to print the advice.")
-    ] = AdviceFormat.TABLE,
+    ] = "table",
     kubernetes: options.KubernetesOptions,
     prometheus: options.PrometheusFlags,
 ) -> None:
     """Say how many replicas, at which target, a workload's HPA should have, and why. Changes nothing."""
     _refuse_of_the_other(command, source, is_file=file is not None)
     check_plot(plot)
-    if about is TypeName.RESOURCE and output in {AdviceFormat.HPA, AdviceFormat.EHPA}:
-        raise BadInput(f"-o {output.value}: expected --type HPA, since requests are no autoscaler")
+    if about == "Resource" and output in {"hpa", "ehpa"}:
+        raise BadInput(f"-o {output}: expected --type HPA, since requests are no autoscaler")
     from equipoise.cli.recommendation_output import print_advice
     from equipoise.recommendation.policy import AdviceType
     from equipoise.recommendation.record import AdviceRequest
@@ -232,7 +223,7 @@ def plan(
             warn_of_nothing("no workload", is_everywhere=scope.all_namespaces)
         else:
             warn(f"no workload was found; {file} has none")
-    print_advice(found.decisions, found.intervals_seconds, output, is_resource=about is TypeName.RESOURCE)
+    print_advice(found.decisions, found.intervals_seconds, output, is_resource=about == "Resource")
 
 
 app.command()(apply)
@@ -263,10 +254,10 @@ def _of_cluster(
     from equipoise.cli.recommendation_live import KeptHistories, RecommendationRequest, plan_recommendation
     from equipoise.recommendation.advisor import STEP_SECONDS, AdviceScope
 
-    if source is SourceName.METRICS_FILE:
+    if source == "metrics-file":
         raise BadInput("--source metrics-file: expected --from FILE beside it")
     asked = AdviceScope(question.policy, None, names, question.algorithm, question.about)
-    request = RecommendationRequest(cluster, asked, HistorySource(source.value))
+    request = RecommendationRequest(cluster, asked, HistorySource(source))
     if plot is None:
         planned = plan_recommendation(request)
         return DecidedSamples(planned, [STEP_SECONDS] * len(planned))
@@ -295,7 +286,7 @@ def _of_file(question: "AdviceRequest", request: FileRequest, plot: str | None) 
 def _refuse_of_the_other(command: typer.Context, source: SourceName, *, is_file: bool) -> None:
     """Refuse what was typed and would have no effect; variables may be there for other commands."""
     for name in OF_CLUSTER if is_file else OF_FILE:
-        is_same = is_file and name == "source" and source is SourceName.METRICS_FILE
+        is_same = is_file and name == "source" and source == "metrics-file"
         if options.given(command, name) and not is_same:
             option = f"--{name.replace('_', '-')}"
             if is_file:

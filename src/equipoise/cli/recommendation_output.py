@@ -246,21 +246,21 @@ def print_advice(
 ) -> None:
     """Print the advice, which may be about requests, in the requested format."""
     match form:
-        case AdviceFormat.JSON | AdviceFormat.YAML:
+        case "json" | "yaml":
             print_document(plan_document("recommendation", list(decisions)), Format(form))
-        case AdviceFormat.HPA:
+        case "hpa":
             _print_manifests(
                 decisions, [hpa_manifest(one.subject, AdviceDetails.of(one)) for one in decisions], form
             )
-        case AdviceFormat.EHPA:
+        case "ehpa":
             manifests = [
                 ehpa_manifest(one.subject, AdviceDetails.of(one), interval)
                 for one, interval in zip(decisions, intervals_seconds, strict=True)
             ]
             _print_manifests(decisions, manifests, form)
-        case AdviceFormat.CSV:
+        case "csv":
             _print_rows(decisions, is_resource=is_resource)
-        case AdviceFormat.TABLE:
+        case "table":
             print_tables(decisions)
 
 
@@ -283,7 +283,7 @@ def _expect_kinds(kinds: Collection[str], form: AdviceFormat) -> None:
     """Check that an HPA can scale the kind; a custom kind's API version is left to the user."""
     for kind in sorted(kinds):
         if kind in UNSCALED:
-            raise BadInput(f"-o {form.value}: --kind: expected one that an HPA can scale, got {kind}")
+            raise BadInput(f"-o {form}: --kind: expected one that an HPA can scale, got {kind}")
         if kind not in API_VERSIONS:
             warn(f"the apiVersion of a {kind} is not known: add it to scaleTargetRef before you apply this")
 
@@ -295,7 +295,7 @@ def _expect_names(metadata: dict[str, str], form: AdviceFormat) -> None:
         if len(name) > length_max or not re.fullmatch(pattern, name):
             what = "workload" if field == "name" else field
             wanted = f"expected a name that Kubernetes takes, of at most {length_max} {words}"
-            raise BadInput(f"-o {form.value}: {what} {name[:60]!r}: {wanted}")
+            raise BadInput(f"-o {form}: {what} {name[:60]!r}: {wanted}")
 
 
 def _print_rows(decisions: Sequence[Decision], *, is_resource: bool) -> None:
