@@ -4,7 +4,7 @@ Advice needs the API server, and a Prometheus with a week of samples.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from equipoise.core.cluster import HpaSpec, Workload
 from equipoise.core.decision import Decision, Outcome, outcome_document, plan_document
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.engine.recording import failed_record
-from equipoise.ports import Actuator
 from equipoise.recommendation.adopt import DONE, Adopted, HpaAdopter, by_subject, with_current
 from equipoise.recommendation.advisor import AdviceScope, Advised, DataSources, advised
 from equipoise.recommendation.observe import Observation
@@ -68,10 +67,8 @@ class KeptHistories:
     def decide(self, batch: Batch) -> list[list[Examined]]:
         """Decide, and store each workload's history."""
         for _, observation, _ in batch:
-            for row in range(len(observation.subjects)):
-                self.rows[observation.subjects[row], observation.kinds[row]] = observation.rows(
-                    slice(row, row + 1)
-                )
+            for row, key in enumerate(zip(observation.subjects, observation.kinds, strict=True)):
+                self.rows[key] = observation.rows(slice(row, row + 1))
         return examine_all(batch)
 
 
@@ -90,12 +87,10 @@ def plan_recommendation(
     world = _world(request, client)
     if kept is not None:
         world = replace(world, decide=kept.decide)
-        asked = request.asked
-        count = len(choose(world.cluster.workloads(where), where, asked.names))
+        count = len(choose(world.cluster.workloads(where), where, request.asked.names))
         if workloads_max is not None and count > workloads_max:
-            raise BadInput(
-                f"--plot: expected 1 to {workloads_max} workloads, got {count}; name those to draw"
-            )
+            expected = f"expected 1 to {workloads_max} workloads, got {count}"
+            raise BadInput(f"--plot: {expected}; name those to draw")
     decided = [(one.decision, one.ref) for one in _advised(request, world, where, at)]
     return with_current(decided, world.cluster.workloads(where), _todays(request, world, where))
 
@@ -123,13 +118,18 @@ def apply_recommendation(
     where = request.cluster.scope(client)
     found = _advised(request, _world(request, client), where, at)
     session = Session(request.cluster, client, is_acting=True)
+
+    def record_event(workload: Workload, decision: Decision, outcome: Outcome) -> None:
+        sentence = f"Its HPA was {outcome.result.lower()}: {decision.reason.sentence}"
+        session.actuator.record_event(workload.object_ref, decision.reason.code.value, sentence)
+
     adopting = HpaAdopter(
         applier=KubernetesApplier(client),
         pauses=session.pauses,
         workloads=by_subject(session.cluster.workloads(where) if found else ()),
         namespaces_protected=session.namespaces_protected if request.cluster.is_everywhere else (),
         is_dry_run=is_dry_run,
-        on_applied=_event_writer(session.actuator),
+        on_applied=record_event,
     )
     asked = request.asked
     question = AdviceRequest(asked.policy, asked.about, asked.algorithm)
@@ -147,16 +147,6 @@ def apply_recommendation(
         )
     assert len(done) == len(found), "each decision is adopted or left alone"
     return done
-
-
-def _event_writer(actuator: Actuator) -> Callable[[Workload, Decision, Outcome], None]:
-    """Return a function that records an event on each workload whose HPA was created or changed."""
-
-    def write(workload: Workload, decision: Decision, outcome: Outcome) -> None:
-        sentence = f"Its HPA was {outcome.result.lower()}: {decision.reason.sentence}"
-        actuator.record_event(workload.object_ref, decision.reason.code.value, sentence)
-
-    return write
 
 
 def _client(request: RecommendationRequest) -> Client:
@@ -219,21 +209,16 @@ def print_adopted(done: Sequence[Adopted], form: Format, *, is_dry_run: bool) ->
         console.print(f"{each.decision.subject}: {each.decision.reason.sentence}")
     if not is_wide and len(left) > SENTENCES_MAX:
         console.print(f"(and {len(left) - SENTENCES_MAX} more sentences; -o json has all)")
-    console.print(_summary(done, is_dry_run=is_dry_run))
+    results = [each.outcome.result for each in done if each.outcome is not None]
+    counts = ", ".join(
+        f"{results.count(name)} {name.lower()}" for name in ("Created", "Changed", "Unchanged")
+    )
+    end = " Nothing was changed: it was a dry run." if is_dry_run else ""
+    console.print(f"{len(done)} decided: {counts}, {len(left)} left alone.{end}")
 
 
 def _is_done(each: Adopted) -> bool:
     return each.outcome is not None and each.outcome.result in DONE
-
-
-def _summary(done: Sequence[Adopted], *, is_dry_run: bool) -> str:
-    results = [each.outcome.result for each in done if each.outcome is not None]
-    counts = ", ".join(
-        f"{results.count(result)} {result.lower()}" for result in ("Created", "Changed", "Unchanged")
-    )
-    left = sum(not _is_done(each) for each in done)
-    end = " Nothing was changed: it was a dry run." if is_dry_run else ""
-    return f"{len(done)} decided: {counts}, {left} left alone.{end}"
 
 
 def _table(done: Sequence[Adopted], *, is_dry_run: bool, has_sentences: bool) -> "Table":
@@ -251,24 +236,17 @@ def _table(done: Sequence[Adopted], *, is_dry_run: bool, has_sentences: bool) ->
         decision = each.decision
         recommended = decision.extra["recommended"] or {}
         target = recommended.get("targetUtilization")
+        style = "" if _is_done(each) else "yellow" if recommended else "dim"
         laid_out.add_row(
             Text(decision.subject),
             str(decision.reason.numbers["replicas"]),
             *(str(recommended.get(name, "-")) for name in ("minReplicas", "maxReplicas")),
             "-" if target is None else f"{target} %",
             _result(each, is_dry_run=is_dry_run),
-            Text(
-                decision.reason.code.value, style="" if _is_done(each) else "yellow" if recommended else "dim"
-            ),
+            Text(decision.reason.code.value, style=style),
             *([Text(decision.reason.sentence)] if has_sentences else []),
         )
     return laid_out
-
-
-def _style(each: Adopted) -> str:
-    if _is_done(each):
-        return "bold"
-    return "yellow" if each.decision.extra["recommended"] else "dim"
 
 
 def _result(each: Adopted, *, is_dry_run: bool) -> str:

@@ -1,6 +1,6 @@
-"""Advice on standard output: a table, a plan, manifests, or rows for a spreadsheet.
+"""Advice on standard output: tables, a plan, manifests, or rows for a spreadsheet.
 
-Advice as tables for people: one that fits a narrow terminal, and one with every number.
+Of the tables for people, one fits a narrow terminal, and one has every number.
 """
 
 import csv
@@ -56,10 +56,8 @@ def print_tables(decisions: Sequence[Decision]) -> None:
     without_requests = [one for one in decisions if "containers" not in (one.extra["recommended"] or {})]
     for decision in [] if is_wide else without_requests[:SENTENCES_MAX]:
         console.print(f"{decision.subject}: {decision.reason.sentence}")
-    if not is_wide and len(without_requests) > SENTENCES_MAX:
-        console.print(
-            f"(and {len(without_requests) - SENTENCES_MAX} more sentences; -o csv and -o json have all)"
-        )
+    if not is_wide and (more := len(without_requests) - SENTENCES_MAX) > 0:
+        console.print(f"(and {more} more sentences; -o csv and -o json have all)")
     advised = sum(decision.extra["recommended"] is not None for decision in decisions)
     console.print(f"{len(decisions)} looked at, advice for {advised}. Nothing was changed.")
 
@@ -123,26 +121,19 @@ def _replicas(decisions: Sequence[Decision], width: int) -> "Table":
     for decision in decisions:
         numbers = decision.reason.numbers
         coverage = coverage_text(numbers["coverage"])
+        hpa = decision.extra["recommended"]
         cells = [str(numbers["replicas"])]
         if is_narrow:
-            cells += [_advice(decision.extra["recommended"]), f"{coverage} {numbers['confidence']}"]
+            cells += ["-" if hpa is None else _settings(hpa), f"{coverage} {numbers['confidence']}"]
         else:
             cells += [_todays(decision)] if has_hpas else []
-            cells += [*_bounds(decision.extra["recommended"]), coverage, numbers["confidence"]]
+            bounds = ["-", "-", "-"]
+            if hpa is not None:
+                bounds = [f"{hpa['minReplicas']}", f"{hpa['maxReplicas']}", f"{hpa['targetUtilization']} %"]
+            cells += [*bounds, coverage, numbers["confidence"]]
         why = [Text(decision.reason.sentence)] if has_sentences else []
         table.add_row(Text(decision.subject), *cells, _reason(decision), *why)
     return table
-
-
-def _bounds(recommended: Mapping[str, Any] | None) -> list[str]:
-    if recommended is None:
-        return ["-", "-", "-"]
-    low, high = recommended["minReplicas"], recommended["maxReplicas"]
-    return [str(low), str(high), f"{recommended['targetUtilization']} %"]
-
-
-def _advice(recommended: Mapping[str, Any] | None) -> str:
-    return "-" if recommended is None else _settings(recommended)
 
 
 def _settings(hpa: Mapping[str, Any]) -> str:
@@ -200,39 +191,17 @@ def _rounded(memory: str | None) -> str | None:
     return f"{size:.0f}"
 
 
-HPA_COLUMNS = (
-    "workload",
-    "replicas",
-    "minReplicas",
-    "maxReplicas",
-    "targetUtilization",
-    "coverage",
-    "confidence",
-    "predictable",
-    "reason",
-    "sentence",
+HPA_HEADER = (
+    "workload,replicas,minReplicas,maxReplicas,targetUtilization,"
+    "coverage,confidence,predictable,reason,sentence"
 )
-RESOURCE_COLUMNS = (
-    "workload",
-    "container",
-    "cpu",
-    "memory",
-    "currentCpu",
-    "currentMemory",
-    "coverage",
-    "confidence",
-    "reason",
-    "sentence",
-)
+RESOURCE_HEADER = "workload,container,cpu,memory,currentCpu,currentMemory,coverage,confidence,reason,sentence"
 FORMULA = ("=", "+", "-", "@")
 """Characters that begin a formula in a spreadsheet, and no name in Kubernetes."""
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 NAMES = {
-    "name": (
-        r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
-        253,
-        "small letters, digits, - and .",
-    ),
-    "namespace": (r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", 63, "small letters, digits and -"),
+    "name": (rf"{_LABEL}(\.{_LABEL})*", 253, "small letters, digits, - and ."),
+    "namespace": (_LABEL, 63, "small letters, digits and -"),
 }
 """The pattern and the maximum length of an object's name, and both in words."""
 
@@ -249,15 +218,12 @@ def print_advice(
         case "json" | "yaml":
             print_document(plan_document("recommendation", list(decisions)), Format(form))
         case "hpa":
-            _print_manifests(
-                decisions, [hpa_manifest(one.subject, AdviceDetails.of(one)) for one in decisions], form
-            )
+            hpas = [hpa_manifest(one.subject, AdviceDetails.of(one)) for one in decisions]
+            _print_manifests(decisions, hpas, form)
         case "ehpa":
-            manifests = [
-                ehpa_manifest(one.subject, AdviceDetails.of(one), interval)
-                for one, interval in zip(decisions, intervals_seconds, strict=True)
-            ]
-            _print_manifests(decisions, manifests, form)
+            pairs = zip(decisions, intervals_seconds, strict=True)
+            ehpas = [ehpa_manifest(one.subject, AdviceDetails.of(one), interval) for one, interval in pairs]
+            _print_manifests(decisions, ehpas, form)
         case "csv":
             _print_rows(decisions, is_resource=is_resource)
         case "table":
@@ -300,13 +266,10 @@ def _expect_names(metadata: dict[str, str], form: AdviceFormat) -> None:
 
 def _print_rows(decisions: Sequence[Decision], *, is_resource: bool) -> None:
     """Print one row per workload, or per container if requests are advised."""
+    print(RESOURCE_HEADER if is_resource else HPA_HEADER)
+    rows = _container_rows if is_resource else _replica_rows
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    if is_resource:
-        writer.writerow(RESOURCE_COLUMNS)
-        writer.writerows(row for decision in decisions for row in _container_rows(decision))
-    else:
-        writer.writerow(HPA_COLUMNS)
-        writer.writerows(_row(decision) for decision in decisions)
+    writer.writerows(row for decision in decisions for row in rows(decision))
 
 
 def _container_rows(decision: Decision) -> Iterator[list[Any]]:
@@ -323,10 +286,10 @@ def _container_rows(decision: Decision) -> Iterator[list[Any]]:
         ]
 
 
-def _row(decision: Decision) -> list[Any]:
+def _replica_rows(decision: Decision) -> Iterator[list[Any]]:
     recommended = decision.extra["recommended"] or {}
     numbers = decision.reason.numbers
-    return [
+    yield [
         _cell(decision.subject),
         numbers["replicas"],
         *(recommended.get(name, "") for name in ("minReplicas", "maxReplicas", "targetUtilization")),
