@@ -199,15 +199,10 @@ def retire(
 def _until(until: float, client: "Client") -> "Iterator[Client]":
     """Yield a session whose requests end by the deadline, even if the server does not answer."""
     remaining_seconds, usual = max(until - time.monotonic(), REQUEST_SECONDS_MIN), client.limits
-    limits = replace(
-        usual,
-        connect_seconds=min(usual.connect_seconds, remaining_seconds),
-        read_seconds=min(usual.read_seconds, remaining_seconds),
-        answer_seconds=min(usual.answer_seconds, remaining_seconds),
-    )
-    backoff = replace(
-        client.backoff, total_max_seconds=min(client.backoff.total_max_seconds, remaining_seconds)
-    )
+    names = ("connect_seconds", "read_seconds", "answer_seconds")
+    limits = replace(usual, **{name: min(getattr(usual, name), remaining_seconds) for name in names})
+    in_all_seconds = min(client.backoff.total_max_seconds, remaining_seconds)
+    backoff = replace(client.backoff, total_max_seconds=in_all_seconds)
     with closing(client.with_own_connections(backoff=backoff, limits=limits)) as session:
         yield session
 

@@ -63,14 +63,7 @@ OTHER_CONTROLLERS = {
     "autoscaling.k8s.io": "Vertical Pod Autoscaler",
     "argoproj.io": "Argo",
 }
-OTHER_DEPLOYMENTS = (
-    "descheduler",
-    "craned",
-    "crane-agent",
-    "koord-descheduler",
-    "cluster-autoscaler",
-    "goldilocks-controller",
-)
+OTHER_SCALERS = "descheduler,craned,crane-agent,koord-descheduler,cluster-autoscaler,goldilocks-controller"
 
 
 class _NamedEntry(msgspec.Struct):
@@ -135,11 +128,9 @@ def _with_source(checks: list[Check]) -> list[Check]:
     if any(check.status == "ok" for check in sources):
         forgiven = [check for check in sources if check.status == "fail"]
         return [replace(check, status="warn") if check in forgiven else check for check in checks]
+    sentence = "No source gives fresh CPU usage, so no pod can be judged."
     remedy = "Install Prometheus or metrics-server, or give --prometheus-url."
-    return [
-        *checks,
-        Check("usage", "fail", "No source gives fresh CPU usage, so no pod can be judged.", remedy),
-    ]
+    return [*checks, Check("usage", "fail", sentence, remedy)]
 
 
 def _clock(name: str, ahead_seconds: float | None, owner: str) -> Check:
@@ -148,9 +139,8 @@ def _clock(name: str, ahead_seconds: float | None, owner: str) -> Check:
     if abs(ahead_seconds) <= SKEW_OK_SECONDS:
         return Check(name, "ok", f"The clock of {owner} agrees with ours to {SKEW_OK_SECONDS:.0f} s.")
     status: Status = "warn" if abs(ahead_seconds) <= SKEW_MAX_SECONDS else "fail"
-    sentence = (
-        f"The clock of {owner} is {abs(ahead_seconds):.0f} s {'ahead' if ahead_seconds > 0 else 'behind'}."
-    )
+    way = "ahead" if ahead_seconds > 0 else "behind"
+    sentence = f"The clock of {owner} is {abs(ahead_seconds):.0f} s {way}."
     return Check(name, status, sentence, "Run NTP on both; ages and freshness are judged by our clock.")
 
 
@@ -229,10 +219,9 @@ def _controllers(client: Client) -> Iterator[Check]:
 
 
 def _other_deployments(client: Client) -> list[str]:
-    names = ",".join(OTHER_DEPLOYMENTS)
     found: set[str] = set()
     for label in ("app.kubernetes.io/name", "app", "k8s-app"):
-        params: dict[str, str | int] = {"labelSelector": f"{label} in ({names})", "limit": 50}
+        params: dict[str, str | int] = {"labelSelector": f"{label} in ({OTHER_SCALERS})", "limit": 50}
         page = client.get_as(ListPage[RawObject], "/apis/apps/v1/deployments", params)
         found |= {f"{one.metadata.namespace}/{one.metadata.name}" for one in page.items or ()}
     return sorted(found)

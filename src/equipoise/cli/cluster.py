@@ -49,7 +49,6 @@ def print_(
 
 
 def as_yaml(definitions: list[dict[str, Any]]) -> str:
-    """Return the definitions as YAML documents in one text."""
     from equipoise.core.documents import dump
 
     return "---\n".join(dump(one, allow_unicode=False) for one in definitions)

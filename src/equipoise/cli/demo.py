@@ -1,7 +1,9 @@
 """`equipoise demo`: all balancers in a simulated cluster, once or continuously with the dashboard."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import signal
+import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +13,6 @@ from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
 
 if TYPE_CHECKING:
-    import threading
-
     from equipoise.demo.run import Demo, Pace
     from equipoise.runtime.console import Console
 
@@ -39,9 +39,6 @@ def demo(
     kept_journal = _kept_journal(journal)
     if not once:
         _expect_free(port)
-    import tempfile
-    import threading
-
     from equipoise.demo.subprocess import cleanup_on_exit
 
     stopping = threading.Event()
@@ -90,10 +87,8 @@ def _expect_free(port: int) -> None:
         raise WorldFailed(f"--port {port}: {os.strerror(error.errno or 0)}") from error
 
 
-def _end_on_signals(stopping: "threading.Event") -> None:
+def _end_on_signals(stopping: threading.Event) -> None:
     """Set `stopping` on signals, also repeated ones: Redis and the dashboard must be stopped first."""
-    import signal
-
     from equipoise.runtime.runner import SIGNALS
 
     for number in SIGNALS:
@@ -102,28 +97,29 @@ def _end_on_signals(stopping: "threading.Event") -> None:
 
 def _started_at() -> float:
     """Return the last full hour: the dashboard shows times of today, and the demo is the same all hour."""
-    import time
-
     return time.time() // HOUR_SECONDS * HOUR_SECONDS
 
 
-def _once(seed: int, journal: Path, folder: Path, stopping: "threading.Event", *, is_kept: bool) -> None:
+def _once(seed: int, journal: Path, folder: Path, stopping: threading.Event, *, is_kept: bool) -> None:
     from equipoise.demo.run import opened
     from equipoise.demo.subprocess import REDIS
     from equipoise.runtime.console import Console
+    from equipoise.runtime.output import stepping
 
     console = Console()
     with opened(seed, _started_at(), journal, folder / REDIS) as opened_demo:
-        with _progress(stopping) as on_step:
+        with stepping("a day of the cluster") as show:
+
+            def on_step(done: int, total: int) -> None:
+                if stopping.is_set():
+                    raise typer.Abort
+                show(done, total)
+
             opened_demo.play(on_step)
         show_all(console, opened_demo)
     if is_kept:
-        console.print(
-            f"\nThe journal is in {journal}: `equipoise journal list --file {journal}`,\n"
-            f"`equipoise dashboard --journal {journal}`.",
-            style="dim",
-            soft_wrap=True,
-        )
+        commands = f"`equipoise journal list --file {journal}`,\n`equipoise dashboard --journal {journal}`"
+        console.print(f"\nThe journal is in {journal}: {commands}.", style="dim", soft_wrap=True)
 
 
 def show_all(console: "Console", opened_demo: "Demo") -> None:
@@ -158,18 +154,3 @@ def _live(seed: int, journal: Path, folder: Path, pace: "Pace") -> None:
         if opened_demo.unavailable:
             console.print(opened_demo.unavailable, style="yellow")
         run(opened_demo, console, journal, pace)
-
-
-@contextmanager
-def _progress(stopping: "threading.Event") -> Iterator[Callable[[int, int], object]]:
-    """Show a progress bar of the day on a terminal; yields its function, which raises after a signal."""
-    from equipoise.runtime.output import stepping
-
-    with stepping("a day of the cluster") as show:
-
-        def on_step(done: int, total: int) -> None:
-            if stopping.is_set():
-                raise typer.Abort
-            show(done, total)
-
-        yield on_step

@@ -264,9 +264,8 @@ def dashboard(
     tokens = None if token_file is None else Tokens(token_file)
     paths = tuple(map(Path, journal)) if journal else (default_path(),)
     if find_spec("nicegui") is None:
-        raise BadInput(
-            "dashboard: expected the extra dashboard to be installed: pip install 'equipoise[dashboard]'"
-        )
+        how = "pip install 'equipoise[dashboard]'"
+        raise BadInput(f"dashboard: expected the extra dashboard to be installed: {how}")
     from equipoise.dashboard.server import Service, serve
     from equipoise.runtime.runner import end_on_signals
 

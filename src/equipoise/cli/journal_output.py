@@ -62,7 +62,6 @@ def _style(decision: Decision) -> str:
 
 
 def explanation(record: Record, width: int) -> RenderableType:
-    """Return everything about one record."""
     decision = record.decision
     planned = [[f"{turn}.", *_action(action)] for turn, action in enumerate(decision.actions, 1)]
     outcomes = [[*_action(part.action), part.result, part.detail] for part in record.outcomes]

@@ -144,13 +144,9 @@ def _established(client: Client, kind: DefinedKind, result: Changed) -> Installe
         client.world.sleep(POLL_SECONDS)
 
 
-KINDS: tuple[DefinedKind, ...] = tuple(
-    sorted(
-        (LEDGER, *(kind for name in BALANCERS for kind in balancer(name).kinds)),
-        key=lambda kind: (kind.group == OUR_GROUP, kind.group),
-        reverse=True,
-    )
-)
+_KINDS = [LEDGER, *(kind for name in BALANCERS for kind in balancer(name).kinds)]
+_KINDS.sort(key=lambda kind: (kind.group == OUR_GROUP, kind.group), reverse=True)
+KINDS: tuple[DefinedKind, ...] = tuple(_KINDS)
 """All kinds, in the order in which they are printed and applied."""
 
 

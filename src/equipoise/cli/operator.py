@@ -50,16 +50,12 @@ class SettingFlags:
             "Where one is looked for without a URL, instead of monitoring and the operator's own namespace.",
         ),
     ] = None
-    prometheus_token_file: options.PrometheusTokenFile = None
-    prometheus_user: options.PrometheusUser = None
-    prometheus_password_file: options.PrometheusPasswordFile = None
-    prometheus_ca: options.PrometheusCa = None
-    prometheus_header: options.PrometheusHeader = None
-    prometheus_matcher: options.PrometheusMatcher = None
+    access: options.PrometheusAccess
     prometheus_timeout: Annotated[str | None, option("SPAN", "How long one query may take.")] = None
 
     def given(self) -> "dict[tuple[str, Path], Any]":
         """Return the values of the flags that were used, by flag and path of the setting."""
+        access = self.access
         flags: list[tuple[str, Path, Any]] = [
             ("--balancers", ("balancers",), self._balancers()),
             ("--namespace", ("namespaces",), self.namespace),
@@ -72,12 +68,12 @@ class SettingFlags:
             ("--metrics-from", ("metricsFrom",), self.metrics_from),
             ("--prometheus-url", ("prometheus", "url"), self.prometheus_url),
             ("--prometheus-namespace", ("prometheus", "namespaces"), self.prometheus_namespace),
-            ("--prometheus-token-file", ("prometheus", "tokenFile"), self.prometheus_token_file),
-            ("--prometheus-user", ("prometheus", "user"), self.prometheus_user),
-            ("--prometheus-password-file", ("prometheus", "passwordFile"), self.prometheus_password_file),
-            ("--prometheus-ca", ("prometheus", "caFile"), self.prometheus_ca),
-            ("--prometheus-header", ("prometheus", "headers"), self.prometheus_header),
-            ("--prometheus-matcher", ("prometheus", "matchers"), self.prometheus_matcher),
+            ("--prometheus-token-file", ("prometheus", "tokenFile"), access.prometheus_token_file),
+            ("--prometheus-user", ("prometheus", "user"), access.prometheus_user),
+            ("--prometheus-password-file", ("prometheus", "passwordFile"), access.prometheus_password_file),
+            ("--prometheus-ca", ("prometheus", "caFile"), access.prometheus_ca),
+            ("--prometheus-header", ("prometheus", "headers"), access.prometheus_header),
+            ("--prometheus-matcher", ("prometheus", "matchers"), access.prometheus_matcher),
             ("--prometheus-timeout", ("prometheus", "timeout"), self.prometheus_timeout),
         ]
         return {(flag, path): value for flag, path, value in flags if value}

@@ -6,7 +6,7 @@ fields of each, and passes the dataclass to the command.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import wraps
@@ -68,6 +68,8 @@ def _built(name: str, kind: Any, values: Mapping[str, Any]) -> Any:
 
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 OBJECT = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+"""The form of names that the API server accepts."""
+REPLICAS_MAX = 2**31 - 1
 
 
 def expect_namespace(name: str | None) -> str | None:
@@ -86,7 +88,6 @@ def expect_namespaces(names: list[str] | None) -> list[str]:
 
 
 def expect_object(name: str) -> str:
-    """Return a valid name of an object, or raise BadInput."""
     if not OBJECT.fullmatch(name):
         raise BadInput(f"name {name[:80]!r}: expected at most 253 small letters, digits, - and .")
     return name
@@ -100,6 +101,11 @@ def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
 def in_namespace(text: str, **more: Any) -> Any:
     """Return the option of a namespace, which must be a valid name."""
     return option("NAME", text, "-n", "--namespace", callback=expect_namespace, **more)
+
+
+def group(text: str) -> typer.Typer:
+    """Return an application of several commands, which explains itself where none is named."""
+    return typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
 
 
 Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]
@@ -143,16 +149,24 @@ class OperatorOptions(KubernetesOptions):
     operator_namespace: OperatorNamespace = "equipoise-system"
 
 
-PrometheusTokenFile = Annotated[str | None, option("FILE", "A file with a bearer token for it.")]
-PrometheusUser = Annotated[str | None, option("NAME", "A user for basic authentication.")]
-PrometheusPasswordFile = Annotated[str | None, option("FILE", "A file with that user's password.")]
-PrometheusCa = Annotated[str | None, option("FILE", "A file with the CA that signed its certificate.")]
-PrometheusHeader = Annotated[
-    list[str] | None, option("NAME=VALUE", "Sent with every query, such as X-Scope-OrgID=team.")
-]
-PrometheusMatcher = Annotated[
-    list[str] | None, option("LABEL=VALUE", "Added to every query, such as cluster=eu-1.")
-]
+@dataclass(frozen=True, slots=True)
+class PrometheusAccess:
+    """How a Prometheus is queried."""
+
+    prometheus_token_file: Annotated[str | None, option("FILE", "A file with a bearer token for it.")] = None
+    prometheus_user: Annotated[str | None, option("NAME", "A user for basic authentication.")] = None
+    prometheus_password_file: Annotated[str | None, option("FILE", "A file with that user's password.")] = (
+        None
+    )
+    prometheus_ca: Annotated[
+        str | None, option("FILE", "A file with the CA that signed its certificate.")
+    ] = None
+    prometheus_header: Annotated[
+        list[str] | None, option("NAME=VALUE", "Sent with every query, such as X-Scope-OrgID=team.")
+    ] = None
+    prometheus_matcher: Annotated[
+        list[str] | None, option("LABEL=VALUE", "Added to every query, such as cluster=eu-1.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +190,7 @@ class PrometheusFlags:
             callback=expect_namespaces,
         ),
     ] = None
-    prometheus_token_file: PrometheusTokenFile = None
-    prometheus_user: PrometheusUser = None
-    prometheus_password_file: PrometheusPasswordFile = None
-    prometheus_ca: PrometheusCa = None
-    prometheus_header: PrometheusHeader = None
-    prometheus_matcher: PrometheusMatcher = None
+    access: PrometheusAccess = PrometheusAccess()
     prometheus_label: Annotated[
         list[str] | None,
         option(
@@ -193,18 +202,18 @@ class PrometheusFlags:
     ] = "30s"
 
     def connection(self) -> "PrometheusOptions":
-        """Return the runtime's options of Prometheus."""
         from equipoise.runtime.metrics_source import PrometheusOptions
 
+        access = self.access
         return PrometheusOptions(
             url=self.prometheus_url,
             namespaces=tuple(self.prometheus_namespace or ()),
-            token_file=self.prometheus_token_file,
-            user=self.prometheus_user,
-            password_file=self.prometheus_password_file,
-            ca_file=self.prometheus_ca,
-            headers=tuple(self.prometheus_header or ()),
-            matchers=tuple(self.prometheus_matcher or ()),
+            token_file=access.prometheus_token_file,
+            user=access.prometheus_user,
+            password_file=access.prometheus_password_file,
+            ca_file=access.prometheus_ca,
+            headers=tuple(access.prometheus_header or ()),
+            matchers=tuple(access.prometheus_matcher or ()),
             timeout=self.prometheus_timeout,
             labels=tuple(self.prometheus_label or ()),
         )
@@ -252,7 +261,6 @@ class RedisOptions:
     prefix: Prefix = "voice"
 
     def opened(self, *, is_dry: bool = False) -> "AbstractContextManager[RedisPools]":
-        """Return a context manager of the opened pools."""
         from equipoise.runtime.redis import opened
 
         return opened(self.redis, self.prefix, is_dry=is_dry)
@@ -291,14 +299,20 @@ def parse_span(option: str, text: str, least: float = 0.0) -> float:
     return seconds
 
 
-def given(command: typer.Context, name: str) -> bool:
-    """Return whether an option is on the command line; a variable may be meant for other commands."""
-    source = command.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+OF_CLUSTER = (
+    *(field.name for kind in (ScopeOptions, KubernetesOptions) for field in fields(kind)),
+    *("prometheus_url", "prometheus_namespace"),
+)
+"""The options that say where a live cluster is, which a file takes the place of."""
 
 
-REPLICAS_MAX = 2**31 - 1
-"""The form of names that the API server accepts."""
+def first_given(command: typer.Context, names: Iterable[str]) -> str:
+    """Return the first of these on the command line, or ""; a variable may be meant for other commands."""
+    for name in names:
+        source = command.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            return name
+    return ""
 
 
 AdviceFormat = Literal["table", "json", "yaml", "hpa", "ehpa", "csv"]

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from equipoise.core.pools import PoolAnswer, PoolsSnapshot
     from equipoise.pools.policy import TierPolicy
 
-app = typer.Typer(help="Pods in tiers, kept in Redis.", no_args_is_help=True, rich_markup_mode=None)
-config = typer.Typer(help="The tiers and their targets.", no_args_is_help=True, rich_markup_mode=None)
+app = options.group("Pods in tiers, kept in Redis.")
+config = options.group("The tiers and their targets.")
 app.add_typer(config, name="config")
 app.command("serve")(pools_serve.serve)
 
@@ -351,7 +351,6 @@ def _store(
 def _old_and_new(
     snapshot: "PoolsSnapshot", settings: list[str], file: str | None, key: str
 ) -> "tuple[TierPolicy | None, dict[str, Any]]":
-    """Return the config as it is, and as it should be."""
     from equipoise.pools.change import apply_changes, read_changes
     from equipoise.pools.policy import read_policy
 

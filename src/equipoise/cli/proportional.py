@@ -14,7 +14,15 @@ from equipoise.cli import options
 from equipoise.cli.options import option
 from equipoise.cli.plots import check_plot
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.runtime.output import Format, print_document, read_text, read_yaml, warn
+from equipoise.runtime.output import (
+    Format,
+    print_document,
+    print_done,
+    print_plan,
+    read_text,
+    read_yaml,
+    warn,
+)
 
 if TYPE_CHECKING:
     from equipoise.cli.proportional_live import ProportionalRequest
@@ -23,11 +31,7 @@ if TYPE_CHECKING:
     from equipoise.proportional.loop import PolicyResult
     from equipoise.proportional.parse import PolicyFile
 
-app = typer.Typer(
-    help="Requests and limits that follow the size of the cluster, without flapping.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = options.group("Requests and limits that follow the size of the cluster, without flapping.")
 EXAMPLES = {"--input": "cores=18", "--current": "kube-dns.requests.cpu=250m"}
 
 
@@ -67,7 +71,6 @@ class ProportionalOptions:
     def request(
         self, policies: list[str] | None, path: str | None, *, takes_sizes: bool
     ) -> "ProportionalRequest":
-        """Return the request: which policies of which cluster."""
         from equipoise.cli.proportional_live import ProportionalRequest
 
         if path is not None and policies:
@@ -151,9 +154,7 @@ def _plan_offline(
     decision = _decide(file, asked, path, sizes, in_force)
     _warn(asked, decision, sizes)
     if output is not Format.TABLE:
-        from equipoise.core.decision import plan_document
-
-        print_document(plan_document("proportional", [decision]), output)
+        print_plan("proportional", [decision], output)
         return
     from equipoise.runtime.console import Console
 
@@ -296,16 +297,13 @@ STYLES = {"Set": "bold yellow", "Unchanged": "dim"}
 
 
 def _print_live(results: "Sequence[PolicyResult]", form: Format, *, is_done: bool) -> None:
-    """Print the decisions for policies of a cluster, and the actions if any were done."""
     decided = [(turn, turn.decision) for turn in results if turn.decision is not None]
     if form is not Format.TABLE:
-        from equipoise.core.decision import outcome_document, plan_document
-
-        document = plan_document("proportional", [decision for _, decision in decided])
+        decisions = [decision for _, decision in decided]
         if is_done:
-            for part, (turn, _) in zip(document["decisions"], decided, strict=True):
-                part["outcomes"] = [outcome_document(outcome) for outcome in turn.outcomes]
-        print_document(document, form)
+            print_done("proportional", decisions, [turn.outcomes for turn, _ in decided], form)
+        else:
+            print_plan("proportional", decisions, form)
         return
     from equipoise.runtime.console import Console
 
@@ -354,7 +352,7 @@ def _values(asked: "CompiledPolicy", decision: "Decision") -> Any:
 
 
 def _print_steps(console: Any, asked: "CompiledPolicy", steps: list[dict[str, Any]]) -> None:
-    """Return the rows with a change, and the number of those without."""
+    """Print the rows with a change, and the number of all."""
     from rich.text import Text
 
     from equipoise.runtime.console import table

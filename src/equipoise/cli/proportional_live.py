@@ -131,10 +131,8 @@ class _Policies:
         if file is not None:  # other policies do not apply
             assigned = [item for item in assigned if item.policy.ref.uid == FILE]
             refused = {ref: why for ref, why in refused.items() if ref.uid == FILE}
-        return (
-            [item for item in assigned if not names or item.policy.ref.name in names],
-            [(ref, why) for ref, why in refused.items() if not names or ref.name in names],
-        )
+        chosen = [item for item in assigned if not names or item.policy.ref.name in names]
+        return chosen, [(ref, why) for ref, why in refused.items() if not names or ref.name in names]
 
 
 def _refused_words(policy: ObjectRef, refusal: RejectedPolicy) -> str:
@@ -174,17 +172,10 @@ def apply_proportional(
         items = policies.run_once(names, is_first=not done)
         for each in items:
             if each.outcomes:
-                done_words = (
-                    f"{one.result}: {one.detail}" if one.detail else one.result for one in each.outcomes
-                )
-                _report(f"{each.item.ref.subject}: {each.cost} {'; '.join(done_words)}")
+                lines = [f"{one.result}: {one.detail}" if one.detail else one.result for one in each.outcomes]
+                _report(f"{each.item.ref.subject}: {each.cost} {'; '.join(lines)}")
             _add(done, each)
-        # Pods wait for another cycle: because of a cycle's limit, or of one restart at a time.
-        open_ = [
-            each.item.policy.ref.name
-            for each in items
-            if each.pods_left > 0 or (each.decision and each.decision.reason.code is Code.HELD_BY_HEALTH)
-        ]
+        open_ = [each.item.policy.ref.name for each in items if _goes_on(each)]
         if not open_:
             break
         if time.monotonic() + interval_seconds > until:
@@ -194,6 +185,12 @@ def apply_proportional(
         threading.Event().wait(interval_seconds)
     failed = [_failure(each) for each in done.values()]
     return [_with_message(each) for each in done.values()], failure or "; ".join(filter(None, failed))
+
+
+def _goes_on(item: PolicyResult) -> bool:
+    """Return whether pods wait for another cycle: a cycle's limit, or one restart at a time."""
+    is_restarting = item.decision is not None and item.decision.reason.code is Code.HELD_BY_HEALTH
+    return item.pods_left > 0 or is_restarting
 
 
 def _add(done: dict[str, PolicyResult], item: PolicyResult) -> None:

@@ -59,9 +59,8 @@ def cluster_of(nodes: int, node_cores: int, node_memory: str, hours: float, inte
         raise BadInput(f"--interval: expected a span between 1s and 1h, got {interval!r}")
     cluster = ClusterShape(nodes, node_cores, memory, interval_seconds=seconds, hours=hours)
     if cluster.observation_count > CYCLES_MAX:
-        raise BadInput(
-            f"--hours: expected at most {CYCLES_MAX} looks of --interval, got {cluster.observation_count}"
-        )
+        looks = f"{CYCLES_MAX} looks of --interval, got {cluster.observation_count}"
+        raise BadInput(f"--hours: expected at most {looks}")
     return cluster
 
 
@@ -112,7 +111,6 @@ class StudyReport(Struct):
 
 
 def report(subject: str, studied: Sequence[Studied]) -> StudyReport:
-    """Return the document for scripts."""
     histories = []
     for each in studied:
         of_history = [StrategyReport(**asdict(summary)) for summary in each.summaries]
@@ -151,7 +149,6 @@ def _table(studied: Studied) -> Any:
 
 
 def cells(summary: StrategySummary) -> list[str]:
-    """Return a row of the table as text."""
     return [
         summary.name,
         f"{summary.changes:.1f}",

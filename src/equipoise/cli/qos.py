@@ -5,12 +5,10 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from equipoise.cli import options
 from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.runtime.output import Format, print_document, warn
+from equipoise.runtime.output import Format, print_plan, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,11 +19,7 @@ if TYPE_CHECKING:
 
 NOT_FOUND = 404
 
-app = typer.Typer(
-    help="Pods on a node: throttle and evict no more than its waterlines ask for.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = options.group("Pods on a node: throttle and evict no more than its waterlines ask for.")
 
 
 @app.command()
@@ -118,9 +112,7 @@ RIGHT = {"#", "USAGE", "WATERLINE", "ROUNDS", "RELEASES", "GAP AFTER"}
 
 def print_qos(decision: "Decision", form: Format) -> None:
     if form is not Format.TABLE:
-        from equipoise.core.decision import plan_document
-
-        print_document(plan_document("qos", [decision]), form)
+        print_plan("qos", [decision], form)
         return
     from rich.text import Text
 

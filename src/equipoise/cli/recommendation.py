@@ -5,12 +5,12 @@ past week under today's settings and the advised ones.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from equipoise.cli import options
-from equipoise.cli.options import AdviceFormat, SourceName, option
+from equipoise.cli.options import REPLICAS_MAX, AdviceFormat, SourceName, option
 from equipoise.cli.plots import Plot, check_plot
 from equipoise.cli.recommendation_input import (
     FileRequest,
@@ -105,9 +105,6 @@ def _surprises(done: "Sequence[Adopted]") -> "Iterator[str]":
             yield f"{decision.subject}: low confidence, since only {share} of the past seven days is known"
 
 
-TODAY = "by default today's replicas stay"
-
-
 @options.expanded
 def simulate(
     *,
@@ -115,10 +112,11 @@ def simulate(
     workloads: Workloads = None,
     workload: options.WorkloadOptions,
     current_min: Annotated[
-        int | None, option("N", "minReplicas of today's HPA; by default 1.", min=1, max=options.REPLICAS_MAX)
+        int | None, option("N", "minReplicas of today's HPA; by default 1.", min=1, max=REPLICAS_MAX)
     ] = None,
     current_max: Annotated[
-        int | None, option("N", f"maxReplicas of today's HPA; {TODAY}.", min=1, max=options.REPLICAS_MAX)
+        int | None,
+        option("N", "maxReplicas of today's HPA; by default today's replicas stay.", min=1, max=REPLICAS_MAX),
     ] = None,
     current_target: Annotated[
         int | None, option("PERCENT", "Its target, in percent of the request.", min=1, max=1000)
@@ -166,11 +164,7 @@ def _today(low: int | None, high: int | None, target: int | None) -> "HpaBounds 
     return HpaBounds(low or 1, high, target)
 
 
-app = typer.Typer(
-    help="HPA and resource settings, from a week of history and a forecast.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = options.group("HPA and resource settings, from a week of history and a forecast.")
 
 
 @app.command()
@@ -215,31 +209,21 @@ def plan(
     question = AdviceRequest(read_settings(settings.setting or ()), AdviceType(about), how)
     if file is None:
         cluster = options.cluster_request(kubernetes, scope, prometheus)
-        found = _of_cluster(question, cluster, source, workloads or (), plot)
+        decisions, intervals_seconds = _of_cluster(question, cluster, source, workloads or (), plot)
     else:
-        found = _of_file(question, FileRequest(file, workloads or (), kind, workload), plot)
-    if not found.decisions:
-        if file is None:
-            warn_of_nothing("no workload", is_everywhere=scope.all_namespaces)
-        else:
-            warn(f"no workload was found; {file} has none")
-    print_advice(found.decisions, found.intervals_seconds, output, is_resource=about == "Resource")
+        request = FileRequest(file, workloads or (), kind, workload)
+        decisions, intervals_seconds = _of_file(question, request, plot)
+    if not decisions and file is None:
+        warn_of_nothing("no workload", is_everywhere=scope.all_namespaces)
+    elif not decisions:
+        warn(f"no workload was found; {file} has none")
+    print_advice(decisions, intervals_seconds, output, is_resource=about == "Resource")
 
 
 app.command()(apply)
 app.command()(simulate)
 OF_FILE = ("request", "replicas", "available", "pod_usage", "kind")
-OF_CLUSTER = (
-    *("source", "namespace", "all_namespaces", "kubeconfig", "context"),
-    *("prometheus_url", "prometheus_namespace"),
-)
-
-
-class DecidedSamples(NamedTuple):
-    """What was decided, from samples so far apart."""
-
-    decisions: "Sequence[Decision]"
-    intervals_seconds: Sequence[float]
+OF_CLUSTER = ("source", *options.OF_CLUSTER)
 
 
 def _of_cluster(
@@ -248,8 +232,8 @@ def _of_cluster(
     source: SourceName,
     names: Sequence[str],
     plot: str | None,
-) -> DecidedSamples:
-    """Decide for a live cluster, and draw it where that is asked for."""
+) -> "tuple[Sequence[Decision], Sequence[float]]":
+    """Decide for a live cluster, and draw it where that is asked for; from samples so many seconds apart."""
     from equipoise.adapters.prometheus.history import HistorySource
     from equipoise.cli.recommendation_live import KeptHistories, RecommendationRequest, plan_recommendation
     from equipoise.recommendation.advisor import STEP_SECONDS, AdviceScope
@@ -257,20 +241,19 @@ def _of_cluster(
     if source == "metrics-file":
         raise BadInput("--source metrics-file: expected --from FILE beside it")
     asked = AdviceScope(question.policy, None, names, question.algorithm, question.about)
-    request = RecommendationRequest(cluster, asked, HistorySource(source))
-    if plot is None:
-        planned = plan_recommendation(request)
-        return DecidedSamples(planned, [STEP_SECONDS] * len(planned))
-    from equipoise.cli.recommendation_plot import WORKLOADS_MAX, draw_advice
+    kept = None if plot is None else KeptHistories()
+    decisions = plan_recommendation(RecommendationRequest(cluster, asked, HistorySource(source)), kept=kept)
+    if kept is not None and plot is not None:
+        from equipoise.cli.recommendation_plot import draw_advice
 
-    kept = KeptHistories()
-    decisions = plan_recommendation(request, kept=kept, workloads_max=WORKLOADS_MAX)
-    rows = [kept.rows[one.subject, one.extra["kind"]] for one in decisions]
-    draw_advice(question.policy, rows, decisions, question.algorithm, plot)
-    return DecidedSamples(decisions, [STEP_SECONDS] * len(decisions))
+        rows = [kept.rows[one.subject, one.extra["kind"]] for one in decisions]
+        draw_advice(question.policy, rows, decisions, question.algorithm, plot)
+    return decisions, [STEP_SECONDS] * len(decisions)
 
 
-def _of_file(question: "AdviceRequest", request: FileRequest, plot: str | None) -> DecidedSamples:
+def _of_file(
+    question: "AdviceRequest", request: FileRequest, plot: str | None
+) -> "tuple[Sequence[Decision], Sequence[float]]":
     """Decide for the workloads of a file, and draw them where that is asked for."""
     found = answered(question, read_usage(request))
     decisions = [each.decision for each in found]
@@ -280,16 +263,16 @@ def _of_file(question: "AdviceRequest", request: FileRequest, plot: str | None) 
 
         rows = [each.observation.rows(slice(each.row, each.row + 1)) for each in found]
         draw_advice(question.policy, rows, decisions, question.algorithm, plot)
-    return DecidedSamples(decisions, [each.observation.interval_seconds for each in found])
+    return decisions, [each.observation.interval_seconds for each in found]
 
 
 def _refuse_of_the_other(command: typer.Context, source: SourceName, *, is_file: bool) -> None:
-    """Refuse what was typed and would have no effect; variables may be there for other commands."""
-    for name in OF_CLUSTER if is_file else OF_FILE:
-        is_same = is_file and name == "source" and source == "metrics-file"
-        if options.given(command, name) and not is_same:
-            option = f"--{name.replace('_', '-')}"
-            if is_file:
-                raise BadInput(f"--from: expected it without {option}: the file says what to decide for")
-            hint = "; KIND/NAME chooses a workload" if name == "kind" else ""
-            raise BadInput(f"{option}: expected it beside --from FILE only: the cluster knows{hint}")
+    """Refuse what was typed and would have no effect."""
+    is_same = is_file and source == "metrics-file"
+    names = [name for name in (OF_CLUSTER if is_file else OF_FILE) if name != "source" or not is_same]
+    if name := options.first_given(command, names):
+        what = f"--{name.replace('_', '-')}"
+        if is_file:
+            raise BadInput(f"--from: expected it without {what}: the file says what to decide for")
+        hint = "; KIND/NAME chooses a workload" if name == "kind" else ""
+        raise BadInput(f"{what}: expected it beside --from FILE only: the cluster knows{hint}")

@@ -13,10 +13,12 @@ from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.cluster import HpaSpecs
 from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory, PrometheusOwners
 from equipoise.cli.journal import CommandJournal
+from equipoise.cli.plots import expect_few
+from equipoise.cli.recommendation_output import print_reasons
 from equipoise.cli.session import ClusterRequest, Session
 from equipoise.core.cluster import HpaSpec, Workload
 from equipoise.core.decision import Decision, Outcome, outcome_document, plan_document
-from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.core.errors import WorldFailed
 from equipoise.engine.recording import failed_record
 from equipoise.recommendation.adopt import DONE, Adopted, HpaAdopter, by_subject, with_current
 from equipoise.recommendation.advisor import AdviceScope, Advised, DataSources, advised
@@ -65,7 +67,6 @@ class KeptHistories:
     rows: dict[tuple[str, str], Observation] = field(default_factory=dict)
 
     def decide(self, batch: Batch) -> list[list[Examined]]:
-        """Decide, and store each workload's history."""
         for _, observation, _ in batch:
             for row, key in enumerate(zip(observation.subjects, observation.kinds, strict=True)):
                 self.rows[key] = observation.rows(slice(row, row + 1))
@@ -76,21 +77,17 @@ def plan_recommendation(
     request: RecommendationRequest,
     at: float | None = None,
     kept: KeptHistories | None = None,
-    workloads_max: int | None = None,
 ) -> list[Decision]:
     """Observe the cluster and its past week, and decide; nothing is changed.
 
-    What was seen of each workload is `kept`, of at most so many; more are refused before anything is read.
+    What was seen of each workload is `kept` for a plot; too many are refused before anything is read.
     """
     client = _client(request)
     where = request.cluster.scope(client)
     world = _world(request, client)
     if kept is not None:
         world = replace(world, decide=kept.decide)
-        count = len(choose(world.cluster.workloads(where), where, request.asked.names))
-        if workloads_max is not None and count > workloads_max:
-            expected = f"expected 1 to {workloads_max} workloads, got {count}"
-            raise BadInput(f"--plot: {expected}; name those to draw")
+        expect_few(len(choose(world.cluster.workloads(where), where, request.asked.names)))
     decided = [(one.decision, one.ref) for one in _advised(request, world, where, at)]
     return with_current(decided, world.cluster.workloads(where), _todays(request, world, where))
 
@@ -183,12 +180,10 @@ def _world(request: RecommendationRequest, client: Client) -> DataSources:
 
 WIDTH_FOR_SENTENCES = 140
 """On a narrower terminal, the sentences are below the table."""
-SENTENCES_MAX = 20
 WOULD = {"Created": "would create", "Changed": "would change", "Unchanged": "unchanged"}
 
 
 def print_adopted(done: Sequence[Adopted], form: Format, *, is_dry_run: bool) -> None:
-    """Print the result in the requested format."""
     if form is not Format.TABLE:
         document = plan_document("recommendation", [each.decision for each in done])
         for part, each in zip(document["decisions"], done, strict=True):
@@ -205,10 +200,8 @@ def print_adopted(done: Sequence[Adopted], form: Format, *, is_dry_run: bool) ->
     is_wide = console.width >= WIDTH_FOR_SENTENCES
     console.print(_table(done, is_dry_run=is_dry_run, has_sentences=is_wide))
     left = [each for each in done if not _is_done(each)]
-    for each in [] if is_wide else left[:SENTENCES_MAX]:
-        console.print(f"{each.decision.subject}: {each.decision.reason.sentence}")
-    if not is_wide and len(left) > SENTENCES_MAX:
-        console.print(f"(and {len(left) - SENTENCES_MAX} more sentences; -o json has all)")
+    if not is_wide:
+        print_reasons(console, [each.decision for each in left])
     results = [each.outcome.result for each in done if each.outcome is not None]
     counts = ", ".join(
         f"{results.count(name)} {name.lower()}" for name in ("Created", "Changed", "Unchanged")

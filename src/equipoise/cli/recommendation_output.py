@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from equipoise.cli.options import AdviceFormat
 from equipoise.core.cluster import API_VERSIONS
-from equipoise.core.decision import Decision, plan_document
+from equipoise.core.decision import Decision
 from equipoise.core.documents import dump
 from equipoise.core.errors import BadInput
 from equipoise.core.quantity import parse_bytes
 from equipoise.recommendation.adopt import UNSCALED, ehpa_manifest, hpa_manifest
 from equipoise.recommendation.explain import AdviceDetails, coverage_text
-from equipoise.runtime.output import Format, is_any_letter_printed, plain, print_document, warn
+from equipoise.runtime.output import Format, is_any_letter_printed, plain, print_plan, warn
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,7 +38,6 @@ WHOLE_POD = "*"
 
 
 def print_tables(decisions: Sequence[Decision]) -> None:
-    """Print the advice, and why, on standard output."""
     from equipoise.runtime.console import Console
 
     console = Console()
@@ -54,12 +53,18 @@ def print_tables(decisions: Sequence[Decision]) -> None:
     console.print()
     # A row of requests contains all that its sentence does.
     without_requests = [one for one in decisions if "containers" not in (one.extra["recommended"] or {})]
-    for decision in [] if is_wide else without_requests[:SENTENCES_MAX]:
-        console.print(f"{decision.subject}: {decision.reason.sentence}")
-    if not is_wide and (more := len(without_requests) - SENTENCES_MAX) > 0:
-        console.print(f"(and {more} more sentences; -o csv and -o json have all)")
+    if not is_wide:
+        print_reasons(console, without_requests, "-o csv and -o json have all")
     advised = sum(decision.extra["recommended"] is not None for decision in decisions)
     console.print(f"{len(decisions)} looked at, advice for {advised}. Nothing was changed.")
+
+
+def print_reasons(console: "Console", decisions: Sequence[Decision], where: str = "-o json has all") -> None:
+    """Print the sentences of decisions, the first ones of many."""
+    for decision in decisions[:SENTENCES_MAX]:
+        console.print(f"{decision.subject}: {decision.reason.sentence}")
+    if (more := len(decisions) - SENTENCES_MAX) > 0:
+        console.print(f"(and {more} more sentences; {where})")
 
 
 def _print(console: "Console", table: "Table") -> None:
@@ -69,14 +74,11 @@ def _print(console: "Console", table: "Table") -> None:
         return
     from rich.cells import cell_len
 
-    columns = [[plain(str(cell)) for cell in (column.header, *column.cells)] for column in table.columns]
     padded = []
-    for column, cells in zip(table.columns, columns, strict=True):
-        lengths = [cell_len(cell) for cell in cells]
-        width = max(lengths)
-        blanks = [" " * (width - length) for length in lengths]
-        is_right = column.justify == "right"
-        pairs = zip(cells, blanks, strict=True)
+    for column in table.columns:
+        cells = [plain(str(cell)) for cell in (column.header, *column.cells)]
+        width, is_right = max(map(cell_len, cells)), column.justify == "right"
+        pairs = [(cell, " " * (width - cell_len(cell))) for cell in cells]
         padded.append([blank + cell if is_right else cell + blank for cell, blank in pairs])
     for row in zip(*padded, strict=True):
         print("  ".join(row).rstrip())
@@ -213,10 +215,9 @@ def print_advice(
     *,
     is_resource: bool = False,
 ) -> None:
-    """Print the advice, which may be about requests, in the requested format."""
     match form:
         case "json" | "yaml":
-            print_document(plan_document("recommendation", list(decisions)), Format(form))
+            print_plan("recommendation", decisions, Format(form))
         case "hpa":
             hpas = [hpa_manifest(one.subject, AdviceDetails.of(one)) for one in decisions]
             _print_manifests(decisions, hpas, form)
@@ -265,7 +266,6 @@ def _expect_names(metadata: dict[str, str], form: AdviceFormat) -> None:
 
 
 def _print_rows(decisions: Sequence[Decision], *, is_resource: bool) -> None:
-    """Print one row per workload, or per container if requests are advised."""
     print(RESOURCE_HEADER if is_resource else HPA_HEADER)
     rows = _container_rows if is_resource else _replica_rows
     writer = csv.writer(sys.stdout, lineterminator="\n")

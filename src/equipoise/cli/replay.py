@@ -38,7 +38,6 @@ class Difference:
 
     @property
     def sentence(self) -> str:
-        """Return the differences in one line."""
         if self.error:
             return self.error
         parts = [name for name, _, _ in self.changes]
@@ -62,7 +61,6 @@ class Replay:
 
     @property
     def sentence(self) -> str:
-        """Return a summary sentence."""
         without = f", {self.without_inputs} without inputs" if self.without_inputs else ""
         return f"{self.replayed} replayed, {self.same} the same{without}."
 

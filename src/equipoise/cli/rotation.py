@@ -3,6 +3,7 @@
 `equipoise rotation simulate`: what rotating brings, by the cause of the imbalance; needs no cluster.
 """
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -69,9 +70,7 @@ def _studied(cause: str, seeds: int, question: "Experiment") -> "tuple[CauseStud
         return studied, futility(cause, studied.worlds, question, on_progress=on_step)
 
 
-app = typer.Typer(
-    help="Hot and cold pods of an autoscaled workload.", no_args_is_help=True, rich_markup_mode=None
-)
+app = options.group("Hot and cold pods of an autoscaled workload.")
 
 Workloads = Annotated[
     list[str] | None,
@@ -171,16 +170,14 @@ def _settings(setting: list[str] | None) -> dict[str, Any]:
     return merged(rotation_settings(), set_options(setting or ()))
 
 
-def _request(
-    live: RotationOptions, settings: dict[str, Any], workloads: list[str] | None
-) -> "RotationRequest":
+def _request(live: RotationOptions, settings: dict[str, Any], names: list[str] | None) -> "RotationRequest":
     from equipoise.cli.rotation_live import RotationRequest
     from equipoise.core.documents import validated
     from equipoise.rotation.policy import RotationPolicy
 
     cluster = live.cluster()
     cluster.expect_one_scope()
-    return RotationRequest(cluster, validated(RotationPolicy, settings, "policy"), workloads or ())
+    return RotationRequest(cluster, validated(RotationPolicy, settings, "policy"), names or ())
 
 
 def _plan_live(request: "RotationRequest", live: RotationOptions) -> None:
@@ -199,12 +196,10 @@ def _warn_if_nothing(decided: "Sequence[object]", request: "RotationRequest") ->
 
 
 def _refuse_beside_file(command: typer.Context) -> None:
-    """Raise BadInput for options without effect beside --from; variables may be meant for other runs."""
-    of_cluster = ("workloads", "namespace", "all_namespaces", "kubeconfig", "context")
-    for name in (*of_cluster, "prometheus_url", "prometheus_namespace"):
-        if options.given(command, name):
-            option = "a workload" if name == "workloads" else f"--{name.replace('_', '-')}"
-            raise BadInput(f"--from: expected it alone, without {option}: the file says what to decide for")
+    """Raise BadInput for options without effect beside --from."""
+    if name := options.first_given(command, ("workloads", *options.OF_CLUSTER)):
+        what = "a workload" if name == "workloads" else f"--{name.replace('_', '-')}"
+        raise BadInput(f"--from: expected it alone, without {what}: the file says what to decide for")
 
 
 def _plan_file(file: str, below: dict[str, Any], above: dict[str, Any], live: RotationOptions) -> None:
@@ -216,15 +211,11 @@ def _plan_file(file: str, below: dict[str, Any], above: dict[str, Any], live: Ro
     decision = decide(policy, observation).decision
     print_plan("rotation", [decision], live.output)
     if live.journal is not None:
-        import time
-
         from equipoise.cli.journal import new_ids, write_records
         from equipoise.engine.recording import record
         from equipoise.rotation.policy import policy_json
         from equipoise.rotation.progress import BALANCER
 
         at = time.time()
-        write_records(
-            live.journal,
-            [record(BALANCER, policy_json(policy), observation, {}, decision, at, new_ids()(at))],
-        )
+        written = record(BALANCER, policy_json(policy), observation, {}, decision, at, new_ids()(at))
+        write_records(live.journal, [written])

@@ -29,7 +29,6 @@ LEGEND = {
 
 
 def document(question: Experiment, found: Found) -> dict[str, Any]:
-    """Return the study as the document for scripts."""
     return {
         "pods": question.pods,
         "settings": dict(question.settings),
@@ -38,15 +37,12 @@ def document(question: Experiment, found: Found) -> dict[str, Any]:
 
 
 def _cause_document(studied: CauseStudied, futility: Futility | None) -> dict[str, Any]:
-    strategies = []
-    for summary in studied.summaries:
-        numbers = asdict(summary)
-        strategies.append({"name": numbers.pop("strategy"), **numbers})
+    strategies = [asdict(summary) for summary in studied.summaries]
     made: dict[str, Any] = {
         "cause": studied.cause,
         "worlds": studied.worlds,
         "drawn": studied.drawn,
-        "strategies": strategies,
+        "strategies": [{"name": each.pop("strategy")} | each for each in strategies],
         "sentence": fewer_pods(studied),
     }
     if futility is not None:
