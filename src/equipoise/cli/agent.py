@@ -68,7 +68,7 @@ class AgentOptions:
         bool, typer.Option("--cleanup", help="Give back what an agent has left throttled, and end.")
     ] = False
     http_address: Annotated[str, option("[HOST]:PORT", "Where health and metrics answer.")] = ":8081"
-    operator_namespace: options.OperatorNamespace = "equipoise-system"
+    operator_namespace: options.OperatorNamespace = options.OPERATOR_NAMESPACE
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], typer.Option(help="How much is said.")
     ] = "info"
@@ -172,7 +172,7 @@ def retire(
         str,
         typer.Argument(metavar="DAEMONSET", help="The agents' DaemonSet.", callback=options.expect_object),
     ] = "equipoise-agent",
-    namespace: Annotated[str, in_namespace("Where Equipoise is installed.")] = "equipoise-system",
+    namespace: Annotated[str, in_namespace("Where Equipoise is installed.")] = options.OPERATOR_NAMESPACE,
     timeout: Annotated[str, option("SPAN", "How long to wait for the agents.")] = "60s",
     kubernetes: options.KubernetesOptions,
 ) -> None:

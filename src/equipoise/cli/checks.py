@@ -14,12 +14,7 @@ from equipoise.cli.session import ClusterRequest
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import CpuUsage, Metrics
 from equipoise.rotation.observe import SAMPLE_AGE_MAX_SECONDS
-from equipoise.runtime.metrics_source import (
-    PrometheusOptions,
-    find_prometheus,
-    prometheus_metrics,
-    resource_metrics,
-)
+from equipoise.runtime import metrics_source
 
 REMEDIES = {
     "metrics-server": 'Grant it: apiGroups: ["metrics.k8s.io"], resources: ["pods"], verbs: ["list"].',
@@ -234,15 +229,17 @@ def _metrics_server(client: Client, namespace: str | None) -> Iterator[Check]:
             "metrics-server", "warn", sentence, "Install metrics-server, unless Prometheus is enough."
         )
         return
-    yield _freshness("metrics-server", resource_metrics(client), client, namespace)
+    yield _freshness("metrics-server", metrics_source.resource_metrics(client), client, namespace)
 
 
-def _prometheus(options: PrometheusOptions, client: Client, namespace: str | None) -> Iterator[Check]:
+def _prometheus(
+    options: metrics_source.PrometheusOptions, client: Client, namespace: str | None
+) -> Iterator[Check]:
     from equipoise.adapters.prometheus.discover import NAMESPACES, look_elsewhere
     from equipoise.adapters.prometheus.errors import Ambiguous, NotFound, QueryFailed, Unavailable, Undecided
 
     try:
-        found = find_prometheus(client, options) if options.url is None else None
+        found = metrics_source.find_prometheus(client, options) if options.url is None else None
     except (NotFound, Ambiguous, Undecided) as error:
         is_none = isinstance(error, NotFound)
         words = "Name its namespace or its address, unless metrics-server is enough."
@@ -254,7 +251,7 @@ def _prometheus(options: PrometheusOptions, client: Client, namespace: str | Non
         elsewhere = look_elsewhere(client, options.namespaces or NAMESPACES)
         parts = [f"{found.candidate} is used: {found.how}", *found.others, str(elsewhere)]
         yield Check("prometheus-choice", "ok", f"{'; '.join(parts)}.")
-    metrics = prometheus_metrics(client, options, found)
+    metrics = metrics_source.prometheus_metrics(client, options, found)
     build = metrics.build_info()
     yield Check("prometheus-server", "ok", f"{build.flavour} {build.version} at {metrics.client.address}.")
     yield _clock("prometheus-clock", metrics.server_time() - time.time(), "Prometheus")

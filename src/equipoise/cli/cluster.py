@@ -144,7 +144,7 @@ def pause(
     *,
     namespace: Where = None,
     reason: Annotated[str, option("TEXT", "Why; it is shown wherever something is held.")] = "",
-    operator_namespace: options.OperatorNamespace = "equipoise-system",
+    operator_namespace: options.OperatorNamespace = options.OPERATOR_NAMESPACE,
     kubernetes: options.KubernetesOptions,
 ) -> None:
     """Stop every action, agents included, within 5 seconds; without a namespace, everywhere."""
@@ -161,7 +161,7 @@ def pause(
 def resume(
     *,
     namespace: Where = None,
-    operator_namespace: options.OperatorNamespace = "equipoise-system",
+    operator_namespace: options.OperatorNamespace = options.OPERATOR_NAMESPACE,
     kubernetes: options.KubernetesOptions,
 ) -> None:
     """End what `pause` began."""

@@ -131,7 +131,7 @@ def show_all(console: "Console", opened_demo: "Demo") -> None:
     console.print(
         f"One simulated cluster, {minutes} minutes, seed {stage.world.state.seed}. The loops are those of "
         "production, on simulated ports; the Redis is a real one. Times are minutes and seconds since the "
-        "start.",
+        "start."
     )
     for scene in opened_demo.scenes:
         show(console, scene, stage)

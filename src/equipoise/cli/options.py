@@ -8,7 +8,7 @@ fields of each, and passes the dataclass to the command.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -69,6 +69,7 @@ def _built(name: str, kind: Any, values: Mapping[str, Any]) -> Any:
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 OBJECT = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 """The form of names that the API server accepts."""
+OPERATOR_NAMESPACE = "equipoise-system"
 REPLICAS_MAX = 2**31 - 1
 
 
@@ -146,7 +147,7 @@ class KubernetesOptions:
 class OperatorOptions(KubernetesOptions):
     """Which cluster a command acts in, and the namespace of the global pause."""
 
-    operator_namespace: OperatorNamespace = "equipoise-system"
+    operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,17 +229,16 @@ def cluster_request(
     """Return which cluster, which of its namespaces and which metrics a command is about."""
     from equipoise.cli.session import ClusterRequest
 
-    request = ClusterRequest(
+    own = kubernetes.operator_namespace if isinstance(kubernetes, OperatorOptions) else OPERATOR_NAMESPACE
+    return ClusterRequest(
         kubeconfig=kubernetes.kubeconfig,
         context=kubernetes.context,
         namespace=scope.namespace,
         is_everywhere=scope.all_namespaces,
         metrics_from=metrics_from,
         prometheus=(prometheus or PrometheusFlags()).connection(),
+        operator_namespace=own,
     )
-    if not isinstance(kubernetes, OperatorOptions):
-        return request
-    return replace(request, operator_namespace=kubernetes.operator_namespace)
 
 
 RedisUrl = Annotated[

@@ -49,7 +49,7 @@ class WriterOptions:
         refused: "Collection[PoolCode] | None" = None,
     ) -> None:
         """Check the names, change the pools, print the answer; one of `refused` is an error."""
-        from equipoise.cli.pools_output import REFUSED, tell
+        from equipoise.cli.pools_output import tell
         from equipoise.runtime.redis import call_id, pod_name
 
         if call is not None:
@@ -62,8 +62,7 @@ class WriterOptions:
             pod_name(tier, "--tier")
         with self.server.opened(is_dry=self.is_dry_run) as pools:
             answer = write(pools)
-        bad = REFUSED if refused is None else refused
-        tell(answer, self.output, call=call or "", tier=tier, is_dry=self.is_dry_run, refused=bad)
+        tell(answer, self.output, call=call or "", tier=tier, is_dry=self.is_dry_run, refused=refused)
 
 
 @app.command()

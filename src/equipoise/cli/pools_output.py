@@ -92,22 +92,21 @@ def tell(
     answer: PoolAnswer,
     form: Format,
     *,
-    call: str = "",
-    tier: str = "",
-    is_dry: bool = False,
-    refused: Collection[PoolCode] = REFUSED,
+    call: str,
+    tier: str,
+    is_dry: bool,
+    refused: Collection[PoolCode] | None,
 ) -> None:
-    """Print the answer of one change; a rejection is also an error."""
-    in_tier = answer.tier or tier
+    """Print the answer of one change; one of `refused`, by default `REFUSED`, is also an error."""
     sentence = sentence_of(answer, call=call, tier=tier)
     if answer.code is PoolCode.NO_TIER:
         raise BadInput(f"{sentence}, got {tier!r}")
-    is_refused = answer.code in refused
+    is_refused = answer.code in (REFUSED if refused is None else refused)
     if form is not Format.TABLE:
         report = WriterReport(
             result=answer.code,
             pod=answer.pod,
-            tier=in_tier,
+            tier=answer.tier or tier,
             call=call or UNSET,
             detail=answer.detail,
             sentence=sentence,

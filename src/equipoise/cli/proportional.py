@@ -43,20 +43,6 @@ PolicyPath = Annotated[
     str | None,
     option("FILE", "A ScalingPolicy, or only its spec, in a file; - is standard input.", "--policy"),
 ]
-Sizes = Annotated[
-    list[str] | None,
-    option(
-        "NAME=SIZE",
-        "How large the cluster is: cores, memory, nodes, pods; by default it is counted.",
-        "--input",
-    ),
-]
-Current = Annotated[
-    list[str] | None, option("NAME=VALUE", "What is in force, such as kube-dns.requests.cpu=250m.")
-]
-Observations = Annotated[
-    str | None, option("FILE", "CSV with timestamp and sizes: run them all through the smoothing.")
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +74,20 @@ def plan(
     *,
     policies: Policies = None,
     policy: PolicyPath = None,
-    size: Sizes = None,
-    current: Current = None,
-    observations: Observations = None,
+    size: Annotated[
+        list[str] | None,
+        option(
+            "NAME=SIZE",
+            "How large the cluster is: cores, memory, nodes, pods; by default it is counted.",
+            "--input",
+        ),
+    ] = None,
+    current: Annotated[
+        list[str] | None, option("NAME=VALUE", "What is in force, such as kube-dns.requests.cpu=250m.")
+    ] = None,
+    observations: Annotated[
+        str | None, option("FILE", "CSV with timestamp and sizes: run them all through the smoothing.")
+    ] = None,
     live: ProportionalOptions,
 ) -> None:
     """Say what containers would ask for, in a cluster or at a given size, and why. Changes nothing."""

@@ -15,18 +15,7 @@ from equipoise.proportional.functions import Slot, slots
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.replay import read_observations
 from equipoise.runtime.output import read_text, stepping
-from equipoise.sim.smoothing_study import (
-    NONE,
-    ClusterInputs,
-    ClusterShape,
-    SizeHistory,
-    StrategySummary,
-    generate,
-    modelled,
-    run,
-    strategies,
-    study,
-)
+from equipoise.sim import smoothing_study as sim
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,23 +30,25 @@ class Studied(NamedTuple):
     name: str
     seeds: int
     hours: float
-    summaries: list[StrategySummary]
-    first: SizeHistory
-    start: ClusterInputs
+    summaries: list[sim.StrategySummary]
+    first: sim.SizeHistory
+    start: sim.ClusterInputs
     """The size that default settings are made from."""
 
 
 CYCLES_MAX = 2_000_000
 
 
-def cluster_of(nodes: int, node_cores: int, node_memory: str, hours: float, interval: str) -> ClusterShape:
+def cluster_of(
+    nodes: int, node_cores: int, node_memory: str, hours: float, interval: str
+) -> sim.ClusterShape:
     """Return the cluster of generated histories; raises BadInput for one that would take too long."""
     with values_of("--node-memory: "):
         memory = round(parse_bytes(node_memory))
     seconds = parse_span("--interval", interval)
     if not 1 <= seconds <= 3600:  # noqa: PLR2004 - a second to an hour
         raise BadInput(f"--interval: expected a span between 1s and 1h, got {interval!r}")
-    cluster = ClusterShape(nodes, node_cores, memory, interval_seconds=seconds, hours=hours)
+    cluster = sim.ClusterShape(nodes, node_cores, memory, interval_seconds=seconds, hours=hours)
     if cluster.observation_count > CYCLES_MAX:
         looks = f"{CYCLES_MAX} looks of --interval, got {cluster.observation_count}"
         raise BadInput(f"--hours: expected at most {looks}")
@@ -67,18 +58,18 @@ def cluster_of(nodes: int, node_cores: int, node_memory: str, hours: float, inte
 def recorded(policy: ScalingPolicySpec, path: str) -> Studied:
     """Return all strategies on the history in a file."""
     rows = read_observations(read_text(path), path, policy.inputs)
-    history = SizeHistory([row.at for row in rows], [row.inputs for row in rows])
+    history = sim.SizeHistory([row.at for row in rows], [row.inputs for row in rows])
     start = history.inputs[0]
-    return Studied(path, 1, history.hours, study(policy, start, [history]), history, start)
+    return Studied(path, 1, history.hours, sim.study(policy, start, [history]), history, start)
 
 
-def generated(policy: ScalingPolicySpec, cluster: ClusterShape, scene: str, seeds: int) -> Studied:
+def generated(policy: ScalingPolicySpec, cluster: sim.ClusterShape, scene: str, seeds: int) -> Studied:
     """Return all strategies on the histories of one kind, one for each seed."""
     start = cluster.sized(cluster.nodes)
-    histories = (generate(scene, cluster, seed) for seed in range(seeds))
+    histories = (sim.generate(scene, cluster, seed) for seed in range(seeds))
     with stepping(scene, seeds) as on_step:
-        summaries = study(policy, start, histories, on_step)
-    return Studied(scene, seeds, cluster.hours, summaries, generate(scene, cluster, 0), start)
+        summaries = sim.study(policy, start, histories, on_step)
+    return Studied(scene, seeds, cluster.hours, summaries, sim.generate(scene, cluster, 0), start)
 
 
 class StrategyReport(Struct):
@@ -144,19 +135,16 @@ def _table(studied: Studied) -> Any:
     title = f"{studied.name}: {studied.hours:.3g} h{many}"
     laid_out = table("STRATEGY", *NUMBERS, right=NUMBERS, folded=(), title=title)
     for summary in studied.summaries:
-        laid_out.add_row(*cells(summary), style="dim" if summary.name == NONE else "")
+        laid_out.add_row(
+            summary.name,
+            f"{summary.changes:.1f}",
+            f"{summary.changes_per_hour:.1f}",
+            f"{summary.over_provision_mean * 100:.2f} %",
+            f"{summary.below_model_share * 100:.1f} %",
+            f"{summary.below_model_worst * 100:.1f} %",
+            style="dim" if summary.name == sim.NONE else "",
+        )
     return laid_out
-
-
-def cells(summary: StrategySummary) -> list[str]:
-    return [
-        summary.name,
-        f"{summary.changes:.1f}",
-        f"{summary.changes_per_hour:.1f}",
-        f"{summary.over_provision_mean * 100:.2f} %",
-        f"{summary.below_model_share * 100:.1f} %",
-        f"{summary.below_model_worst * 100:.1f} %",
-    ]
 
 
 FAINT, MODEL = "#8c959f", "#c4cad1"
@@ -182,10 +170,8 @@ def _figure(policy: ScalingPolicySpec, studied: Sequence[Studied]) -> Any:
         _column(policy, slot, each, [row[column] for row in grid])
     for row, name in enumerate([_input(policy, slot), *names]):
         grid[row][0].set_ylabel(name, rotation=0, ha="right", va="center", labelpad=10, fontsize=9)
-    figure.suptitle(
-        f"{slot.key}: in force (blue) over what the model asks for (grey); a red tick is a change",
-        fontsize=10,
-    )
+    title = f"{slot.key}: in force (blue) over what the model asks for (grey); a red tick is a change"
+    figure.suptitle(title, fontsize=10)
     return figure
 
 
@@ -193,14 +179,14 @@ def _column(policy: ScalingPolicySpec, slot: Slot, each: Studied, axes: "Sequenc
     history = each.first
     hours = [(at - history.times[0]) / HOUR for at in history.times]
     scale = 1000 if slot.resource.value == "cpu" else 1024**2
-    model = [values[slot.key] / scale for values in modelled(policy, history)]
+    model = [values[slot.key] / scale for values in sim.modelled(policy, history)]
     sizes = [inputs[_input(policy, slot)] / NANO for inputs in history.inputs]
     unit = f"{slot.resource.value} in {'cores' if slot.resource.value == 'cpu' else 'Mi'}"
     axes[0].set_title(each.name, fontsize=9, fontweight="bold", loc="left")
     axes[0].step(hours, sizes, where="post", color=INK, linewidth=0.9)
     every = [*model]
-    for axis, way in zip(axes[1:], strategies(policy, each.start), strict=True):
-        course = run(way, history)
+    for axis, way in zip(axes[1:], sim.strategies(policy, each.start), strict=True):
+        course = sim.run(way, history)
         values = [applied[slot.key] / scale for applied in course.applied]
         every += values
         axis.step(hours, model, where="post", color=MODEL, linewidth=1.6)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from equipoise.core.decision import Action, Decision
     from equipoise.ports import PolicyObject
 
-NOT_FOUND = 404
 
 app = options.group("Pods on a node: throttle and evict no more than its waterlines ask for.")
 
@@ -83,7 +82,6 @@ def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "
 
 def _policies(client: "Client") -> "Iterator[PolicyObject]":
     """Yield the objects of every kind that the cluster has."""
-    from equipoise.adapters.kubernetes import ApiError
     from equipoise.adapters.kubernetes.policies import KubernetesPolicies
     from equipoise.qos.objects import QOS_KINDS
 
@@ -91,11 +89,7 @@ def _policies(client: "Client") -> "Iterator[PolicyObject]":
         policies = KubernetesPolicies(
             client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
         )
-        try:
-            yield from policies.listed()
-        except ApiError as error:
-            if error.status != NOT_FOUND:
-                raise
+        yield from policies.listed_if_installed()
 
 
 VERBS = {

@@ -4,7 +4,9 @@
 past week under today's settings and the advised ones.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -12,23 +14,24 @@ import typer
 from equipoise.cli import options
 from equipoise.cli.options import REPLICAS_MAX, AdviceFormat, SourceName, option
 from equipoise.cli.plots import Plot, check_plot
-from equipoise.cli.recommendation_input import (
-    FileRequest,
-    answered,
-    by_name,
-    decided,
-    read_settings,
-    read_usage,
-    warn_of_requests,
-)
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.runtime.output import Format, counting, print_document, warn, warn_of_nothing
+from equipoise.runtime.output import (
+    LARGE_BYTES,
+    Format,
+    counting,
+    print_document,
+    reading,
+    warn,
+    warn_of_nothing,
+)
 
 if TYPE_CHECKING:
     from equipoise.cli.recommendation_replay import HpaBounds
     from equipoise.cli.session import ClusterRequest
     from equipoise.core.decision import Decision
     from equipoise.recommendation.adopt import Adopted
+    from equipoise.recommendation.observe import Observation
+    from equipoise.recommendation.policy import RecommendationPolicy
     from equipoise.recommendation.record import AdviceRequest
 
 
@@ -41,6 +44,17 @@ Workloads = Annotated[
     ),
 ]
 Kind = Annotated[str, option("KIND", "Of a file: the workload's kind.")]
+KIND_FORM = r"[A-Z][A-Za-z0-9]{0,62}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileRequest:
+    """A file of usage, and the facts about its workloads that it does not contain."""
+
+    path: str
+    names: Sequence[str]
+    kind: str
+    workload: options.WorkloadOptions
 
 
 @options.expanded
@@ -69,7 +83,7 @@ def apply(
     from equipoise.recommendation.advisor import AdviceScope
 
     how = settings.how(algorithm)
-    asked = AdviceScope(read_settings(settings.setting or ()), None, workloads or (), how)
+    asked = AdviceScope(_read_settings(settings.setting or ()), None, workloads or (), how)
     cluster = options.cluster_request(kubernetes, scope, prometheus)
     request = RecommendationRequest(cluster, asked, HistorySource(source))
     with journalled(journal) as records:
@@ -131,17 +145,17 @@ def simulate(
     from equipoise.cli.recommendation_replay import print_table, replayed, report
     from equipoise.recommendation.record import AdviceRequest
 
-    policy = read_settings(settings.setting or ())
+    policy = _read_settings(settings.setting or ())
     request = FileRequest(file, workloads or (), kind, workload)
-    usage = read_usage(request)
+    usage = _read_usage(request)
     question = AdviceRequest(policy, algorithm=settings.how(algorithm))
     # `decided` shows its own progress.
-    parts = [(observation, decided(question, observation)) for observation in usage]
+    parts = [(observation, _decided(question, observation)) for observation in usage]
     runs = (run for observation, decisions in parts for run in replayed(observation, decisions, today))
     found = list(counting(runs, "replaying", sum(len(decisions) for _, decisions in parts)))
     if len(usage) > 1:
-        found.sort(key=lambda run: by_name(run.decision))
-    warn_of_requests((run.decision for run in found), request)
+        found.sort(key=lambda run: _by_name(run.decision))
+    _warn_of_requests((run.decision for run in found), request)
     if not found:
         warn(f"no workload was found; {file} has none")
     if output is Format.TABLE:
@@ -206,7 +220,7 @@ def plan(
     from equipoise.recommendation.record import AdviceRequest
 
     how = settings.how(algorithm)
-    question = AdviceRequest(read_settings(settings.setting or ()), AdviceType(about), how)
+    question = AdviceRequest(_read_settings(settings.setting or ()), AdviceType(about), how)
     if file is None:
         cluster = options.cluster_request(kubernetes, scope, prometheus)
         decisions, intervals_seconds = _of_cluster(question, cluster, source, workloads or (), plot)
@@ -255,15 +269,22 @@ def _of_file(
     question: "AdviceRequest", request: FileRequest, plot: str | None
 ) -> "tuple[Sequence[Decision], Sequence[float]]":
     """Decide for the workloads of a file, and draw them where that is asked for."""
-    found = answered(question, read_usage(request))
-    decisions = [each.decision for each in found]
-    warn_of_requests(decisions, request)
+    usage = _read_usage(request)
+    found = [
+        (decision, observation, row)
+        for observation in usage
+        for row, decision in enumerate(_decided(question, observation))
+    ]
+    if len(usage) > 1:
+        found.sort(key=lambda each: _by_name(each[0]))
+    decisions = [decision for decision, _, _ in found]
+    _warn_of_requests(decisions, request)
     if plot is not None:
         from equipoise.cli.recommendation_plot import draw_advice
 
-        rows = [each.observation.rows(slice(each.row, each.row + 1)) for each in found]
+        rows = [observation.rows(slice(row, row + 1)) for _, observation, row in found]
         draw_advice(question.policy, rows, decisions, question.algorithm, plot)
-    return decisions, [each.observation.interval_seconds for each in found]
+    return decisions, [observation.interval_seconds for _, observation, _ in found]
 
 
 def _refuse_of_the_other(command: typer.Context, source: SourceName, *, is_file: bool) -> None:
@@ -276,3 +297,92 @@ def _refuse_of_the_other(command: typer.Context, source: SourceName, *, is_file:
             raise BadInput(f"--from: expected it without {what}: the file says what to decide for")
         hint = "; KIND/NAME chooses a workload" if name == "kind" else ""
         raise BadInput(f"{what}: expected it beside --from FILE only: the cluster knows{hint}")
+
+
+def _read_settings(texts: Sequence[str]) -> "RecommendationPolicy":
+    """Read `--set ehpa.KEY=VALUE`."""
+    from equipoise.recommendation.policy import read_policy
+
+    config = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise BadInput(f"--set {text}: expected ehpa.KEY=VALUE, such as ehpa.fluctuation-threshold=3")
+        config[key.strip()] = value.strip()
+    return read_policy(config, "--set")
+
+
+def _read_usage(request: FileRequest) -> "list[Observation]":
+    """Return the usage of one or many workloads, grouped by the step of their samples."""
+    from equipoise.adapters.sample_files import read_samples
+    from equipoise.recommendation.files import FileDefaults, is_of_week, named_subject, observe, observe_many
+    from equipoise.recommendation.selection import without_kind
+
+    file, workload = request.path, request.workload
+    if not re.fullmatch(KIND_FORM, request.kind):
+        raise BadInput(f"--kind: expected a kind such as Deployment or StatefulSet, got {request.kind!r}")
+    replicas, available = workload.replicas, workload.available
+    if available is not None and replicas is not None and available > replicas:
+        raise BadInput(f"--available: expected at most --replicas ({replicas}), got {available}")
+    cores = _cores(workload.request)
+    defaults = FileDefaults(file, request.kind, cores, replicas, available, workload.pod_usage or "")
+    with reading(file, bytes_min=LARGE_BYTES) as on_bytes:
+        samples = read_samples(file, on_bytes)
+    namespaces = samples.names.get("namespace", ())
+    names = [without_kind(text, request.kind, namespaces) for text in request.names]
+    if not samples.is_of_many and len(names) > 1:
+        raise BadInput(f"{file}: expected at most one WORKLOAD, since the file is of one, got {len(names)}")
+    pods = None if workload.pod_usage is None else read_samples(workload.pod_usage)
+    if pods is not None and "pod" not in pods.labels:
+        raise BadInput(f"{workload.pod_usage}: line 1: expected the columns timestamp,pod,value, without pod")
+    if samples.is_of_many and pods is None:
+        return observe_many(samples, defaults, names)
+    observation = observe(samples, defaults, named_subject(names, file), pods)
+    if (observation.available > observation.pods).any():
+        raise BadInput(f"--available: expected at most the replicas ({observation.pods[0]}), got {available}")
+    if replicas is None:
+        count = "the number of pods in --pod-usage" if pods is not None else "1"
+        warn(f"--replicas was not given; {count} is taken")
+    if pods is not None and len(pods.times) and not is_of_week(pods.times, observation.at).any():
+        warn(f"{workload.pod_usage}: no sample is of the week with which {file} ends; its own is taken")
+    return [observation]
+
+
+def _by_name(decision: "Decision") -> tuple[str, str]:
+    """Return the sort key: namespace, then name."""
+    namespace, _, name = decision.subject.rpartition("/")
+    return namespace, name
+
+
+def _warn_of_requests(decisions: "Iterable[Decision]", request: FileRequest) -> None:
+    """Warn of a missing request if it is why nothing is advised."""
+    from equipoise.core.reason import Code
+
+    if request.workload.request is None and any(one.reason.code is Code.NO_REQUEST for one in decisions):
+        warn("--request was not given, and no row has one; say what a pod requests, such as --request 500m")
+
+
+def _decided(question: "AdviceRequest", observation: "Observation") -> "list[Decision]":
+    """Return the decisions for the workloads of one step; many of them show a progress bar."""
+    from equipoise.recommendation.decide import BATCH, decide_from, summarised
+
+    parts = summarised(question.policy, observation, question.algorithm, question.about)
+    batches = -(-len(observation.subjects) // BATCH)
+    return [
+        each.decision
+        for part, numbers, containers in (counting(parts, "deciding", batches) if batches > 1 else parts)
+        for each in decide_from(question.policy, part, numbers, question.about, containers)
+    ]
+
+
+def _cores(request: str | None) -> float | None:
+    from equipoise.core.quantity import parse_typed_cores
+    from equipoise.recommendation.files import REQUEST_CORES_MAX
+
+    if request is None:
+        return None
+    with options.values_of("--request: "):
+        cores = parse_typed_cores(request)
+    if cores > REQUEST_CORES_MAX:
+        raise BadInput(f"--request: expected at most {REQUEST_CORES_MAX:,} cores for a pod, got {request!r}")
+    return cores

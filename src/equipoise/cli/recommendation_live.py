@@ -74,9 +74,7 @@ class KeptHistories:
 
 
 def plan_recommendation(
-    request: RecommendationRequest,
-    at: float | None = None,
-    kept: KeptHistories | None = None,
+    request: RecommendationRequest, at: float | None = None, kept: KeptHistories | None = None
 ) -> list[Decision]:
     """Observe the cluster and its past week, and decide; nothing is changed.
 

@@ -4,31 +4,22 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from equipoise.sim import study as sim
 from equipoise.sim.futility import Futility
-from equipoise.sim.study import (
-    CLOSED_LOOP,
-    HOT_ONLY,
-    HOTTEST,
-    LEFT_ALONE,
-    SEED,
-    CauseStudied,
-    Experiment,
-    StrategyMeasured,
-)
 
-Found = Sequence[tuple[CauseStudied, Futility | None]]
+Found = Sequence[tuple[sim.CauseStudied, Futility | None]]
 
 NUMBERS = ("FIRED", "PREDICTED", "REALISED", "WORSE", "PODS", "PODS/10 %", "PEAK", "READY")
 LEGEND = {
-    CLOSED_LOOP: "what the operator does: wave by wave, measured after each",
-    SEED: "the rule as it was: hot and cold deleted at once, past every budget",
-    HOT_ONLY: "only the hot ones of them, at once",
-    HOTTEST: "only the hottest pod",
-    LEFT_ALONE: "nothing for as long as the closed loop took",
+    sim.CLOSED_LOOP: "what the operator does: wave by wave, measured after each",
+    sim.SEED: "the rule as it was: hot and cold deleted at once, past every budget",
+    sim.HOT_ONLY: "only the hot ones of them, at once",
+    sim.HOTTEST: "only the hottest pod",
+    sim.LEFT_ALONE: "nothing for as long as the closed loop took",
 }
 
 
-def document(question: Experiment, found: Found) -> dict[str, Any]:
+def document(question: sim.Experiment, found: Found) -> dict[str, Any]:
     return {
         "pods": question.pods,
         "settings": dict(question.settings),
@@ -36,7 +27,7 @@ def document(question: Experiment, found: Found) -> dict[str, Any]:
     }
 
 
-def _cause_document(studied: CauseStudied, futility: Futility | None) -> dict[str, Any]:
+def _cause_document(studied: sim.CauseStudied, futility: Futility | None) -> dict[str, Any]:
     strategies = [asdict(summary) for summary in studied.summaries]
     made: dict[str, Any] = {
         "cause": studied.cause,
@@ -52,9 +43,9 @@ def _cause_document(studied: CauseStudied, futility: Futility | None) -> dict[st
     return made
 
 
-def fewer_pods(studied: CauseStudied) -> str:
+def fewer_pods(studied: sim.CauseStudied) -> str:
     """Return what rotating fewer pods would have given."""
-    all_planned, hottest = studied.of(SEED), studied.of(HOTTEST)
+    all_planned, hottest = studied.of(sim.SEED), studied.of(sim.HOTTEST)
     if not all_planned.fired:
         return "No pod was hot, so nothing was rotated."
     per_world = all_planned.evicted / all_planned.fired
@@ -80,7 +71,7 @@ def futility_sentence(futility: Futility) -> str:
     return f"{balanced}, {futility.futile} futile after at most {most} failures in a row."
 
 
-def print_tables(question: Experiment, found: Found) -> None:
+def print_tables(question: sim.Experiment, found: Found) -> None:
     """Print one table per cause with a conclusion, and a legend."""
     from equipoise.runtime.console import Console
 
@@ -101,18 +92,18 @@ def print_tables(question: Experiment, found: Found) -> None:
     )
 
 
-def _table(studied: CauseStudied) -> Any:
+def _table(studied: sim.CauseStudied) -> Any:
     from equipoise.runtime.console import table
 
     title = f"{studied.cause}: hot in {studied.worlds} of {studied.drawn} worlds"
     padding = (0, 1, 0, 0)  # fits in 80 columns
     laid_out = table("STRATEGY", *NUMBERS, right=NUMBERS, folded=(), padding=padding, title=title)
     for summary in studied.summaries:
-        laid_out.add_row(*_cells(summary), style="dim" if summary.strategy == LEFT_ALONE else "")
+        laid_out.add_row(*_cells(summary), style="dim" if summary.strategy == sim.LEFT_ALONE else "")
     return laid_out
 
 
-def _cells(summary: StrategyMeasured) -> list[str]:
+def _cells(summary: sim.StrategyMeasured) -> list[str]:
     is_rotated = bool(summary.evicted)
     return [
         summary.strategy,
