@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from equipoise.adapters.kubernetes import Client
-    from equipoise.adapters.kubernetes.actions import DaemonPod
     from equipoise.runtime.agent.run import AgentSettings
 
 
@@ -190,7 +189,12 @@ def retire(
         if not remaining:
             break
         if time.monotonic() >= until:
-            raise WorldFailed(_remaining(remaining, namespace, timeout))
+            named = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in remaining[:NAMED_MAX])
+            more = f" and {len(remaining) - NAMED_MAX} more" if len(remaining) > NAMED_MAX else ""
+            raise WorldFailed(
+                f"namespace {namespace}: after {timeout} some agents are still there, so that their nodes "
+                f"may be throttled or tainted: {named}{more}"
+            )
         time.sleep(POLL_SECONDS)
     print("No agent is left: what they throttled is given back.")
 
@@ -205,12 +209,3 @@ def _until(until: float, client: "Client") -> "Iterator[Client]":
     backoff = replace(client.backoff, total_max_seconds=in_all_seconds)
     with closing(client.with_own_connections(backoff=backoff, limits=limits)) as session:
         yield session
-
-
-def _remaining(remaining: "list[DaemonPod]", namespace: str, timeout: str) -> str:
-    named = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in remaining[:NAMED_MAX])
-    more = f" and {len(remaining) - NAMED_MAX} more" if len(remaining) > NAMED_MAX else ""
-    return (
-        f"namespace {namespace}: after {timeout} some agents are still there, so that their nodes may be "
-        f"throttled or tainted: {named}{more}"
-    )

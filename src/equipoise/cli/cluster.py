@@ -9,10 +9,12 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import typer
 
 from equipoise.cli import options
 from equipoise.cli.options import in_namespace, option
+from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.runtime.output import Format, plain, print_document, tell
 
 if TYPE_CHECKING:
@@ -177,7 +179,6 @@ def resume(
 def _still_paused(client: "Client", operator_namespace: str) -> str:
     """Warn of a wider pause that remains, if it can be read."""
     from equipoise.adapters.kubernetes import pauses
-    from equipoise.core.errors import WorldFailed
 
     try:
         everywhere = pauses.paused_everywhere(client, operator_namespace)
@@ -203,7 +204,6 @@ def schema(
 ) -> None:
     """Print the JSON Schema of a document that we read or write."""
     from equipoise.cli.schemas import SCHEMAS, json_schema
-    from equipoise.core.errors import BadInput
 
     if is_list or not name:
         print("\n".join(sorted(SCHEMAS)))
@@ -235,7 +235,6 @@ def validate(
 
 
 def _print_report(report: "ValidationReport") -> None:
-    import msgspec
     from rich.text import Text
 
     from equipoise.runtime.console import Console, table

@@ -1,5 +1,6 @@
 """`equipoise demo`: all balancers in a simulated cluster, once or continuously with the dashboard."""
 
+import os
 import signal
 import tempfile
 import threading
@@ -11,6 +12,7 @@ import typer
 
 from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.runtime.output import stepping
 
 if TYPE_CHECKING:
     from equipoise.demo.run import Demo, Pace
@@ -40,9 +42,11 @@ def demo(
     if not once:
         _expect_free(port)
     from equipoise.demo.subprocess import cleanup_on_exit
+    from equipoise.runtime.runner import SIGNALS
 
     stopping = threading.Event()
-    _end_on_signals(stopping)
+    for number in SIGNALS:  # also repeated ones: Redis and the dashboard must be stopped first
+        signal.signal(number, lambda *_: stopping.set())
     with tempfile.TemporaryDirectory(prefix="equipoise-demo-") as folder, cleanup_on_exit(Path(folder)):
         place = kept_journal or Path(folder) / "journal.db"
         if once:
@@ -73,7 +77,6 @@ def _kept_journal(journal: str | None) -> Path | None:
 def _expect_free(port: int) -> None:
     """Raise BadInput for a port in use, before anything starts; 0 means any free port."""
     import asyncio
-    import os
 
     async def bind() -> None:
         loop = asyncio.get_running_loop()
@@ -87,14 +90,6 @@ def _expect_free(port: int) -> None:
         raise WorldFailed(f"--port {port}: {os.strerror(error.errno or 0)}") from error
 
 
-def _end_on_signals(stopping: threading.Event) -> None:
-    """Set `stopping` on signals, also repeated ones: Redis and the dashboard must be stopped first."""
-    from equipoise.runtime.runner import SIGNALS
-
-    for number in SIGNALS:
-        signal.signal(number, lambda *_: stopping.set())
-
-
 def _started_at() -> float:
     """Return the last full hour: the dashboard shows times of today, and the demo is the same all hour."""
     return time.time() // HOUR_SECONDS * HOUR_SECONDS
@@ -104,7 +99,6 @@ def _once(seed: int, journal: Path, folder: Path, stopping: threading.Event, *, 
     from equipoise.demo.run import opened
     from equipoise.demo.subprocess import REDIS
     from equipoise.runtime.console import Console
-    from equipoise.runtime.output import stepping
 
     console = Console()
     with opened(seed, _started_at(), journal, folder / REDIS) as opened_demo:

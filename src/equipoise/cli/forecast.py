@@ -8,6 +8,7 @@ import typer
 from equipoise.cli.options import Algorithm, option, parse_span
 from equipoise.cli.plots import Plot, check_plot
 from equipoise.core.errors import BadInput
+from equipoise.core.quantity import print_seconds
 from equipoise.runtime.output import LARGE_BYTES, Format, escaped, print_document, reading, tell
 
 if TYPE_CHECKING:
@@ -144,8 +145,6 @@ def _moment(time: float) -> str:
 
 def _shown(key: str, value: Any) -> str:
     if key.endswith("_seconds"):
-        from equipoise.core.quantity import print_seconds
-
         return print_seconds(value)
     if key == "margin":
         return f"times {value:.4g}"

@@ -4,6 +4,7 @@ Other commands write their decisions to a journal here, too.
 """
 
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +12,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
 
 from equipoise.cli import options
 from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.core.reason import Code
 from equipoise.runtime.output import Format, escaped, print_document, warn
 
 if TYPE_CHECKING:
@@ -84,8 +87,6 @@ def list_records(
 @app.command()
 def show(record_id: RecordId, file: File = None, output: options.Output = Format.TABLE) -> None:
     """Print one whole record, with everything that went into it (as YAML, unless JSON is asked for)."""
-    import msgspec
-
     with _opened(file) as reader:
         record = _named(reader, record_id)
     print_document(msgspec.to_builtins(record), Format.JSON if output is Format.JSON else Format.YAML)
@@ -142,7 +143,6 @@ def replay_records(
 
 def _query(balancer: str, subject: str, reason: str, since: str | None, limit: int) -> "Query":
     from equipoise.adapters.journal import Query
-    from equipoise.core.reason import Code
     from equipoise.engine.balancer import BALANCERS
 
     if balancer not in {"", *BALANCERS}:
@@ -205,8 +205,6 @@ def journalled(path: str | None) -> "Iterator[CommandJournal]":
 
 def new_ids() -> "Callable[[float], str]":
     """Return the generator of this process's record ids."""
-    import secrets
-
     from equipoise.adapters.journal.records import WRITER_BITS, RecordIds
 
     return RecordIds(secrets.randbits(WRITER_BITS)).next

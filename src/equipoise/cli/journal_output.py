@@ -12,7 +12,9 @@ from rich.text import Text
 
 from equipoise.cli.replay import Replay, otherwise
 from equipoise.core.decision import Decision, Record, plan_document
-from equipoise.runtime.console import Console
+from equipoise.rotation.balancer import inputs
+from equipoise.rotation.progress import BALANCER
+from equipoise.runtime.console import Console, usage_bars
 
 BAR_WIDTH_MAX = 44
 PODS_SHOWN_MAX = 24
@@ -98,10 +100,6 @@ def _heading(record: Record) -> list[RenderableType]:
 
 
 def _observed_pods(record: Record, width: int) -> RenderableType | None:
-    from equipoise.rotation.balancer import inputs
-    from equipoise.rotation.progress import BALANCER
-    from equipoise.runtime.console import usage_bars
-
     if record.balancer != BALANCER or not record.has_inputs:
         return None
     try:

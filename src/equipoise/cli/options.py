@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from equipoise.core.errors import BadInput
+from equipoise.core.quantity import parse_seconds
 from equipoise.runtime.output import Format
 
 if TYPE_CHECKING:
@@ -290,8 +291,6 @@ def values_of(option: str) -> Iterator[None]:
 
 def parse_span(option: str, text: str, least: float = 0.0) -> float:
     """Return the seconds of an option such as 90s or 1h30m, of which `least` are expected."""
-    from equipoise.core.quantity import parse_seconds
-
     with values_of(f"{option}: "):
         seconds = parse_seconds(text)
     if seconds < least:

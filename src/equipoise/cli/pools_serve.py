@@ -7,6 +7,8 @@ import typer
 
 from equipoise.cli import options
 from equipoise.cli.options import option
+from equipoise.core.errors import BadInput
+from equipoise.core.quantity import print_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,7 +70,6 @@ def serve(
 def _source(redis: str | None, file: str | None) -> "Iterator[Callable[[], str]]":
     """Return the source of the URL: the option, a file that may change, or the embedded server."""
     from equipoise.adapters.redis.connect import address_of
-    from equipoise.core.errors import BadInput
     from equipoise.runtime.redis import read_url
 
     if file is not None:
@@ -88,9 +89,6 @@ def _source(redis: str | None, file: str | None) -> "Iterator[Callable[[], str]]
 
 def _seconds(flag: str, text: str, least: float = 1) -> float:
     """Return the seconds of a span; one that Redis cannot represent would fail within a script."""
-    from equipoise.core.errors import BadInput
-    from equipoise.core.quantity import print_seconds
-
     seconds = options.parse_span(flag, text)
     if not least <= seconds <= SPAN_MAX_SECONDS:
         expected = f"{print_seconds(least)} to {print_seconds(SPAN_MAX_SECONDS)}"

@@ -11,18 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.journal import journalled, write_records
 from equipoise.cli.options import option
 from equipoise.cli.plots import check_plot
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.runtime.output import (
-    Format,
-    print_document,
-    print_done,
-    print_plan,
-    read_text,
-    read_yaml,
-    warn,
-)
+from equipoise.core.quantity import Quantity
+from equipoise.runtime.output import Format, print_document, print_done, print_plan, read_yaml, warn
 
 if TYPE_CHECKING:
     from equipoise.cli.proportional_live import ProportionalRequest
@@ -131,7 +125,6 @@ def apply(
     if is_dry_run:
         _plan_live(request, live)
         return
-    from equipoise.cli.journal import journalled
     from equipoise.cli.proportional_live import apply_proportional
 
     with journalled(live.journal) as records:
@@ -164,7 +157,6 @@ def _plan_offline(
 
 
 def _plan_live(request: "ProportionalRequest", live: ProportionalOptions) -> None:
-    from equipoise.cli.journal import write_records
     from equipoise.cli.proportional_live import plan_proportional
 
     items, records = plan_proportional(request)
@@ -200,6 +192,7 @@ def _decide(
     """Decide for one size, or run the observations of a file through the smoothing."""
     from equipoise.proportional.decide import Observation, decide, read_inputs
     from equipoise.proportional.replay import read_observations, replay
+    from equipoise.runtime.output import read_text
 
     inputs = file.spec.inputs
     if path is not None:
@@ -216,8 +209,6 @@ def _decide(
 
 def _warn(asked: "CompiledPolicy", decision: "Decision", sizes: dict[str, str]) -> None:
     """Warn of input without effect, and of requests that the API server would reject."""
-    from equipoise.core.quantity import Quantity
-
     for name in sizes:
         if name.lower() not in asked.spec.inputs:
             warn(f"--input {name}: no function of the policy uses it")

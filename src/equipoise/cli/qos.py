@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from equipoise.cli import options
 from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.runtime.output import Format, print_plan, warn
+from equipoise.runtime.output import Format, print_plan, read_yaml, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from equipoise.adapters.kubernetes import Client
     from equipoise.core.decision import Action, Decision
-    from equipoise.ports import PolicyObject
 
 
 app = options.group("Pods on a node: throttle and evict no more than its waterlines ask for.")
@@ -43,7 +40,6 @@ def plan(
     elif file is not None:
         from equipoise.qos.decide import decide
         from equipoise.qos.plan_file import read_plan_file
-        from equipoise.runtime.output import read_yaml
 
         planned = read_plan_file(read_yaml(file), file, time.time(), excess)
         for warning in planned.warnings:
@@ -55,7 +51,9 @@ def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "
     """Decide for a node as its kubelet measures it; counts are taken as reached, and cool-downs as over."""
     from equipoise.adapters.kubernetes import list_kind
     from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE, read_from_kubelet
+    from equipoise.adapters.kubernetes.policies import KubernetesPolicies
     from equipoise.qos.decide import decide
+    from equipoise.qos.objects import QOS_KINDS
     from equipoise.qos.observe import PendingEffects, observe
     from equipoise.qos.waterlines import memory_at_thresholds
     from equipoise.runtime.agent.node_api import read_objects
@@ -63,7 +61,11 @@ def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "
     nodes = list_kind(client, NODE, params={"fieldSelector": f"metadata.name={name}"}).records
     if not nodes:
         raise WorldFailed(f"node {name}: not found at {client.address}")
-    policy, problems = read_objects(_policies(client))
+    policies = (
+        KubernetesPolicies(client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural)
+        for kind in QOS_KINDS
+    )
+    policy, problems = read_objects(found for each in policies for found in each.listed_if_installed())
     for problem in problems:
         warn(f"left out: {problem}")
     pods = list_kind(client, PODS_OF_NODE, params={"fieldSelector": f"spec.nodeName={name}"}).records
@@ -78,18 +80,6 @@ def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "
     )
     asked = policy.model_copy(update={"excess_percent": excess_percent})
     return decide(asked, observation, memory_at_thresholds(asked)).decision
-
-
-def _policies(client: "Client") -> "Iterator[PolicyObject]":
-    """Yield the objects of every kind that the cluster has."""
-    from equipoise.adapters.kubernetes.policies import KubernetesPolicies
-    from equipoise.qos.objects import QOS_KINDS
-
-    for kind in QOS_KINDS:
-        policies = KubernetesPolicies(
-            client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
-        )
-        yield from policies.listed_if_installed()
 
 
 VERBS = {

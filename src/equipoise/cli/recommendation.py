@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.journal import journalled
 from equipoise.cli.options import REPLICAS_MAX, AdviceFormat, SourceName, option
 from equipoise.cli.plots import Plot, check_plot
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.runtime.output import (
-    LARGE_BYTES,
-    Format,
-    counting,
-    print_document,
-    reading,
-    warn,
-    warn_of_nothing,
-)
+from equipoise.core.quantity import parse_typed_cores
+from equipoise.core.reason import Code
+from equipoise.runtime.output import Format, counting, print_document, warn, warn_of_nothing
 
 if TYPE_CHECKING:
     from equipoise.cli.recommendation_replay import HpaBounds
@@ -78,7 +73,6 @@ def apply(
 ) -> None:
     """Decide as plan does, and make the HPAs, or change those made before; others' are left alone."""
     from equipoise.adapters.prometheus.history import HistorySource
-    from equipoise.cli.journal import journalled
     from equipoise.cli.recommendation_live import RecommendationRequest, apply_recommendation, print_adopted
     from equipoise.recommendation.advisor import AdviceScope
 
@@ -317,6 +311,7 @@ def _read_usage(request: FileRequest) -> "list[Observation]":
     from equipoise.adapters.sample_files import read_samples
     from equipoise.recommendation.files import FileDefaults, is_of_week, named_subject, observe, observe_many
     from equipoise.recommendation.selection import without_kind
+    from equipoise.runtime.output import LARGE_BYTES, reading
 
     file, workload = request.path, request.workload
     if not re.fullmatch(KIND_FORM, request.kind):
@@ -356,8 +351,6 @@ def _by_name(decision: "Decision") -> tuple[str, str]:
 
 def _warn_of_requests(decisions: "Iterable[Decision]", request: FileRequest) -> None:
     """Warn of a missing request if it is why nothing is advised."""
-    from equipoise.core.reason import Code
-
     if request.workload.request is None and any(one.reason.code is Code.NO_REQUEST for one in decisions):
         warn("--request was not given, and no row has one; say what a pod requests, such as --request 500m")
 
@@ -376,7 +369,6 @@ def _decided(question: "AdviceRequest", observation: "Observation") -> "list[Dec
 
 
 def _cores(request: str | None) -> float | None:
-    from equipoise.core.quantity import parse_typed_cores
     from equipoise.recommendation.files import REQUEST_CORES_MAX
 
     if request is None:

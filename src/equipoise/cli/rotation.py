@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.journal import journalled, new_ids, write_records
 from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.runtime.output import Format, print_document, print_plan, stepping, warn, warn_of_nothing
+from equipoise.runtime.output import Format, print_document, print_plan, read_yaml, warn, warn_of_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from equipoise.cli.rotation_live import RotationRequest
     from equipoise.cli.session import ClusterRequest
-    from equipoise.sim.futility import Futility
-    from equipoise.sim.study import CauseStudied, Experiment
 
 
 def simulate(
@@ -36,7 +35,7 @@ def simulate(
     output: options.Output = Format.TABLE,
 ) -> None:
     """Say what rotating would bring, and what fewer pods would, by cause. Needs no cluster."""
-    from equipoise.cli.rotation_study import document, print_tables
+    from equipoise.cli.rotation_study import document, print_tables, study
     from equipoise.core.documents import validated
     from equipoise.rotation.plan_file import set_options
     from equipoise.rotation.policy import RotationPolicy
@@ -47,7 +46,7 @@ def simulate(
     validated(RotationPolicy, settings, "--set")
     question = Experiment(pods, settings)
     causes = IMBALANCES if cause == "all" else [cause.replace("-", " ")]
-    found = [_studied(each, seeds, question) for each in causes]
+    found = [study(each, seeds, question) for each in causes]
     for studied, _ in found:
         if studied.worlds < seeds:
             warn(f"{studied.cause}: a pod was hot in {studied.worlds} of {studied.drawn} worlds only")
@@ -55,19 +54,6 @@ def simulate(
         print_tables(question, found)
     else:
         print_document(document(question, found), output)
-
-
-def _studied(cause: str, seeds: int, question: "Experiment") -> "tuple[CauseStudied, Futility | None]":
-    """Return the study of one cause; if the load itself is unequal, also whether the loop stops rotating."""
-    from equipoise.sim.futility import futility
-    from equipoise.sim.study import study
-
-    with stepping(f"{cause}: rotating", seeds) as on_step:
-        studied = study(cause, seeds, question, on_progress=on_step)
-    if cause != "key skew" or not studied.worlds:
-        return studied, None
-    with stepping(f"{cause}: going on", studied.worlds) as on_step:
-        return studied, futility(cause, studied.worlds, question, on_progress=on_step)
 
 
 app = options.group("Hot and cold pods of an autoscaled workload.")
@@ -146,7 +132,6 @@ def apply(
         warn_without_ledger(live.cluster())
         _plan_live(_request(live, settings, workloads), live)
         return
-    from equipoise.cli.journal import journalled
     from equipoise.cli.rotation_live import apply_rotation
     from equipoise.runtime.output import print_done
 
@@ -181,7 +166,6 @@ def _request(live: RotationOptions, settings: dict[str, Any], names: list[str] |
 
 
 def _plan_live(request: "RotationRequest", live: RotationOptions) -> None:
-    from equipoise.cli.journal import write_records
     from equipoise.cli.rotation_live import plan_rotation
 
     decisions, records = plan_rotation(request)
@@ -205,13 +189,11 @@ def _refuse_beside_file(command: typer.Context) -> None:
 def _plan_file(file: str, below: dict[str, Any], above: dict[str, Any], live: RotationOptions) -> None:
     from equipoise.rotation.decide import decide
     from equipoise.rotation.plan_file import read_plan_file
-    from equipoise.runtime.output import read_yaml
 
     policy, observation = read_plan_file(read_yaml(file), file, below, above)
     decision = decide(policy, observation).decision
     print_plan("rotation", [decision], live.output)
     if live.journal is not None:
-        from equipoise.cli.journal import new_ids, write_records
         from equipoise.engine.recording import record
         from equipoise.rotation.policy import policy_json
         from equipoise.rotation.progress import BALANCER

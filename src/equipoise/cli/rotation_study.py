@@ -1,11 +1,12 @@
-"""Prints the rotation study as tables or as one document."""
+"""Runs the rotation study, and prints it as tables or as one document."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from equipoise.runtime.output import stepping
 from equipoise.sim import study as sim
-from equipoise.sim.futility import Futility
+from equipoise.sim.futility import Futility, futility
 
 Found = Sequence[tuple[sim.CauseStudied, Futility | None]]
 
@@ -19,15 +20,25 @@ LEGEND = {
 }
 
 
+def study(cause: str, seeds: int, question: sim.Experiment) -> tuple[sim.CauseStudied, Futility | None]:
+    """Return the study of one cause; if the load itself is unequal, also whether the loop stops rotating."""
+    with stepping(f"{cause}: rotating", seeds) as on_step:
+        studied = sim.study(cause, seeds, question, on_progress=on_step)
+    if cause != "key skew" or not studied.worlds:
+        return studied, None
+    with stepping(f"{cause}: going on", studied.worlds) as on_step:
+        return studied, futility(cause, studied.worlds, question, on_progress=on_step)
+
+
 def document(question: sim.Experiment, found: Found) -> dict[str, Any]:
     return {
         "pods": question.pods,
         "settings": dict(question.settings),
-        "causes": [_cause_document(studied, futility) for studied, futility in found],
+        "causes": [_cause_document(studied, ending) for studied, ending in found],
     }
 
 
-def _cause_document(studied: sim.CauseStudied, futility: Futility | None) -> dict[str, Any]:
+def _cause_document(studied: sim.CauseStudied, ending: Futility | None) -> dict[str, Any]:
     strategies = [asdict(summary) for summary in studied.summaries]
     made: dict[str, Any] = {
         "cause": studied.cause,
@@ -36,10 +47,10 @@ def _cause_document(studied: sim.CauseStudied, futility: Futility | None) -> dic
         "strategies": [{"name": each.pop("strategy")} | each for each in strategies],
         "sentence": fewer_pods(studied),
     }
-    if futility is not None:
-        numbers = asdict(futility)
+    if ending is not None:
+        numbers = asdict(ending)
         del numbers["cause"]
-        made["futility"] = numbers | {"sentence": futility_sentence(futility)}
+        made["futility"] = numbers | {"sentence": futility_sentence(ending)}
     return made
 
 
@@ -62,13 +73,13 @@ def _better(realised_percent: float | None) -> str:
     return f"{abs(rounded):.1f} % {'better' if rounded > 0 else 'worse'}"
 
 
-def futility_sentence(futility: Futility) -> str:
+def futility_sentence(ending: Futility) -> str:
     """Return after how many rotations the loop stopped if rotating does not help."""
-    balanced = f"Going on: {futility.balanced} of {futility.worlds} balanced in the end"
-    if not futility.futile:
+    balanced = f"Going on: {ending.balanced} of {ending.worlds} balanced in the end"
+    if not ending.futile:
         return f"{balanced}, none futile."
-    most = futility.rotations_failed_max
-    return f"{balanced}, {futility.futile} futile after at most {most} failures in a row."
+    most = ending.rotations_failed_max
+    return f"{balanced}, {ending.futile} futile after at most {most} failures in a row."
 
 
 def print_tables(question: sim.Experiment, found: Found) -> None:
@@ -76,11 +87,11 @@ def print_tables(question: sim.Experiment, found: Found) -> None:
     from equipoise.runtime.console import Console
 
     console = Console()
-    for studied, futility in found:
+    for studied, ending in found:
         console.print(_table(studied))
         console.print(fewer_pods(studied), soft_wrap=True)
-        if futility is not None:
-            console.print(futility_sentence(futility), soft_wrap=True)
+        if ending is not None:
+            console.print(futility_sentence(ending), soft_wrap=True)
         console.print()
     for name, meaning in LEGEND.items():
         console.print(f"{name:<12} {meaning}")
