@@ -157,11 +157,7 @@ _OTHER_UID = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
 """The server's message when another pod has the name by now."""
 _SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
 _REFUSALS = frozenset(
-    {
-        HTTPStatus.BAD_REQUEST,
-        HTTPStatus.METHOD_NOT_ALLOWED,
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-    }
+    {HTTPStatus.BAD_REQUEST, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
 
 

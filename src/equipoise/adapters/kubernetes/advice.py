@@ -52,11 +52,7 @@ class KubernetesAnalyses:
     """Both kinds, watched once they are installed. Threads may not share it."""
 
     def __init__(
-        self,
-        client: Client,
-        watch: Callable[[Reflector[Any]], None],
-        *,
-        namespaces: Collection[str] = (),
+        self, client: Client, watch: Callable[[Reflector[Any]], None], *, namespaces: Collection[str] = ()
     ) -> None:
         """Watch the kinds where they are installed; with `namespaces`, only objects in these count."""
         self._client = client
@@ -113,10 +109,7 @@ class KubernetesAnalyses:
 
     def set_adoption(self, recommendation: PolicyObject, adoption: str) -> PolicyObject:
         path = self._path(recommendation)
-        change = {
-            "metadata": {"resourceVersion": recommendation.version},
-            "spec": {"adoptionType": adoption},
-        }
+        change = {"metadata": {"resourceVersion": recommendation.version}, "spec": {"adoptionType": adoption}}
         return self._read(self._patched(path, change), f"PATCH {path}")
 
     def write_status(self, about: PolicyObject, status: Mapping[str, Any]) -> None:

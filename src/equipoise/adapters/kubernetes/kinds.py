@@ -118,14 +118,7 @@ def _unreadable_pdb(outline: Outline) -> Pdb:
 
 
 PODS: ResourceKind[Pod] = ResourceKind(
-    "Pod",
-    "pods",
-    "",
-    "v1",
-    RawPod,
-    Decoder.pod,
-    lambda p: (p.namespace, p.name),
-    stand_in=_unreadable_pod,
+    "Pod", "pods", "", "v1", RawPod, Decoder.pod, lambda p: (p.namespace, p.name), stand_in=_unreadable_pod
 )
 NODES: ResourceKind[Node] = ResourceKind(
     "Node", "nodes", "", "v1", RawNode, Decoder.node, lambda n: ("", n.name), is_namespaced=False
@@ -213,12 +206,7 @@ def list_kind(
 
 
 def list_items(
-    client: Client,
-    path: str,
-    raw: type[R],
-    warn: Callable[[Outline], object],
-    *,
-    page_size: int = PAGE_SIZE,
+    client: Client, path: str, raw: type[R], warn: Callable[[Outline], object], *, page_size: int = PAGE_SIZE
 ) -> list[R]:
     """List objects of a kind that another project defines.
 

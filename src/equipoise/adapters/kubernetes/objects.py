@@ -127,12 +127,7 @@ class Objects:
         self._discovery = Discovery(client)
 
     def apply(
-        self,
-        manifest: Mapping[str, Any],
-        manager: str,
-        *,
-        is_forced: bool = False,
-        is_dry_run: bool = False,
+        self, manifest: Mapping[str, Any], manager: str, *, is_forced: bool = False, is_dry_run: bool = False
     ) -> Document:
         """Apply a manifest by server-side apply: the manager owns exactly these fields afterwards.
 

@@ -30,9 +30,7 @@ OPERATOR_NAMESPACE = "equipoise-system"
 AGE_MAX_SECONDS = 5.0
 TEXT_LENGTH_MAX = 300
 TIMINGS = Timings(
-    watch_seconds=(2.0, 3.0),
-    silence_seconds=4.0,
-    retry=Backoff(first_seconds=0.25, delay_max_seconds=2.0),
+    watch_seconds=(2.0, 3.0), silence_seconds=4.0, retry=Backoff(first_seconds=0.25, delay_max_seconds=2.0)
 )
 """Timings for one operator. Thousands of agents need longer ones, and a longer maximum age."""
 _STALE = Stale(

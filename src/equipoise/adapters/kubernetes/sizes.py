@@ -153,11 +153,7 @@ class CachedSizes(KubernetesSizes):
     """Adds DaemonSets from reflectors, for the operator; the owner of this object starts them."""
 
     def __init__(
-        self,
-        client: Client,
-        cluster: Cluster,
-        namespaces: Sequence[str] = (),
-        timings: Timings | None = None,
+        self, client: Client, cluster: Cluster, namespaces: Sequence[str] = (), timings: Timings | None = None
     ) -> None:
         super().__init__(client, cluster, namespaces)
         places: list[str | None] = list(dict.fromkeys(namespaces)) or [None]
