@@ -15,8 +15,16 @@ if TYPE_CHECKING:
     from equipoise.crd.targets import Mode
     from equipoise.ports.actions import Actuator, Applier, Sizes
     from equipoise.ports.cluster import Autoscalers, Clock, Cluster, History, Metrics, Owners
-    from equipoise.ports.pools import PoolsUpkeep
-    from equipoise.ports.state import Analyses, CycleReport, Journal, Leadership, Pauses, Policies, Store
+    from equipoise.ports.state import (
+        Analyses,
+        CycleReport,
+        Journal,
+        Leadership,
+        Pauses,
+        Policies,
+        PoolsUpkeep,
+        Store,
+    )
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
