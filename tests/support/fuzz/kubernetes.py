@@ -13,9 +13,9 @@ from equipoise.adapters.kubernetes.cache import Warnings
 from equipoise.adapters.kubernetes.cluster import HpaSpecs
 from equipoise.adapters.kubernetes.keda_vpa import RecentVpas, ScaledObjects
 from equipoise.adapters.kubernetes.kinds import HPAS, NODES, PDBS, PODS, WORKLOADS, ResourceKind, list_kind
-from equipoise.adapters.kubernetes.lease_record import LeaseRecords, next_epoch
+from equipoise.adapters.kubernetes.lease import LeaseRecords, next_epoch
 from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE
-from equipoise.adapters.kubernetes.objects import Discovery, write_status
+from equipoise.adapters.kubernetes.objects import Discovery, Objects, write_status
 from equipoise.adapters.kubernetes.pauses import NAMESPACES, DirectPauses, pause
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies, look_at
 from equipoise.adapters.kubernetes.reflector import Reflector, _ListAnew
@@ -252,7 +252,7 @@ SINGLE: Mapping[str, tuple[bytes | tuple[bytes, ...], Callable[[Client], object]
     ),
     "object of any kind, read": (
         SOUND["Any"],
-        lambda client: KubernetesActuator(_serving(client)).objects.read(ABOUT),
+        lambda client: Objects(_serving(client)).read(ABOUT),
     ),
 }
 

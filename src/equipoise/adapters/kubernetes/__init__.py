@@ -18,10 +18,8 @@ from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity
 from equipoise.adapters.kubernetes.objects import (
     Discovery,
     Objects,
-    PatchType,
     Resource,
     path_of,
-    proxy_path,
     write_status,
 )
 from equipoise.adapters.kubernetes.pauses import NamespacePauses
@@ -47,7 +45,6 @@ __all__ = [
     "NamespacePauses",
     "NodeMarks",
     "Objects",
-    "PatchType",
     "Reflector",
     "Resource",
     "RightMissing",
@@ -63,6 +60,5 @@ __all__ = [
     "parse_selector",
     "path_of",
     "process_identity",
-    "proxy_path",
     "write_status",
 ]

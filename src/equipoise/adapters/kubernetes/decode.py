@@ -181,14 +181,13 @@ class Decoder:
 
     def hpa(self, raw: RawHpa) -> Hpa:
         """Return an HPA; its target is in its own namespace."""
-        meta, spec, target = raw.metadata, raw.spec, raw.spec.scaleTargetRef
-        api_version = target.apiVersion or API_VERSIONS.get(target.kind, "")
+        meta, spec = raw.metadata, raw.spec
         return Hpa(
             namespace=meta.namespace,
             name=meta.name,
             uid=meta.uid,
             resource_version=meta.resourceVersion,
-            target=WorkloadRef(api_version, target.kind, meta.namespace, target.name),
+            target=spec.scaleTargetRef.workload(meta.namespace),
             replicas_min=1 if spec.minReplicas is None else spec.minReplicas,
             replicas_max=spec.maxReplicas,
             replicas_current=raw.status.currentReplicas,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from http import HTTPStatus
+from http.client import responses
 from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
@@ -25,6 +26,8 @@ ERROR_BODY_BYTES_MAX = 64 * 1024
 """The largest part of an error's body that is read; the rest is dropped with its connection."""
 RETRY_AFTER_SECONDS_MAX = 86_400
 """The longest delay that is accepted from a Status."""
+REFUSALS = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.UNPROCESSABLE_ENTITY})
+"""Answers after which the same request would be refused again."""
 
 
 class Unreachable(WorldFailed):
@@ -91,6 +94,11 @@ class ApiError(WorldFailed):
         self.causes = causes
         self.retry_after_seconds = retry_after_seconds
 
+    @property
+    def is_not_found(self) -> bool:
+        """Whether the object does not exist; the 404 of a proxy or for a missing kind has another reason."""
+        return self.status == HTTPStatus.NOT_FOUND and self.reason == "NotFound"
+
 
 class RightMissing(WorldFailed):
     """We do not have the right to read a kind that the server has."""
@@ -105,34 +113,25 @@ class RightMissing(WorldFailed):
         )
         self.verb = verb
         self.resource = resource
-        self.namespace = namespace
 
 
 def api_error(
     address: str, request: str, status: int, body: bytes, retry_after_seconds: float | None = None
 ) -> ApiError:
     """Return the error for an answer, whatever its body is."""
-    answered = _status(body)
-    if answered is None:
-        return ApiError(
-            address,
-            request,
-            status,
-            reason=_phrase(status),
-            message=_describe_body(body),
-            retry_after_seconds=retry_after_seconds,
-        )
+    told = _status(body)
+    answered = told or ApiStatus(message=_describe_body(body))
     details = answered.details or StatusDetails()
     if retry_after_seconds is None and details.retryAfterSeconds:
         retry_after_seconds = float(min(max(details.retryAfterSeconds, 0), RETRY_AFTER_SECONDS_MAX))
     message = one_line(answered.message or "", 500)
-    if status == HTTPStatus.UNAUTHORIZED:
+    if told is not None and status == HTTPStatus.UNAUTHORIZED:
         message = "the credential is wrong or has expired"
     return ApiError(
         address,
         request,
         status,
-        reason=one_line(answered.reason or _phrase(status), 60),
+        reason=one_line(answered.reason or responses.get(status, "unknown status"), 60),
         message=message,
         causes=tuple(details.causes or ()),
         retry_after_seconds=retry_after_seconds,
@@ -153,13 +152,6 @@ def _status(body: bytes) -> ApiStatus | None:
     except DECODE_ERRORS:
         return None
     return answered if answered.kind == "Status" or answered.message else None
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "unknown status"
 
 
 def _describe_body(body: bytes) -> str:

@@ -75,9 +75,10 @@ class ResourceKind(Generic[R]):
         object.__setattr__(self, "_pages", msgspec.json.Decoder(ListPage[self.raw]))  # type: ignore[name-defined]
         object.__setattr__(self, "_objects", msgspec.json.Decoder(self.raw))
 
-    def path(self, namespace: str | None = None) -> str:
-        """Return the path of the collection."""
-        return path_of(self.group, self.version, self.plural, namespace if self.is_namespaced else None)
+    def path(self, namespace: str | None = None, *names: str) -> str:
+        """Return the path of the collection, or of an object and its subresource."""
+        place = namespace if self.is_namespaced else None
+        return path_of(self.group, self.version, self.plural, place, *names)
 
     def decode_page(self, body: bytes) -> ListPage[Any]:
         """Decode a page at once; raise where one object cannot be decoded."""

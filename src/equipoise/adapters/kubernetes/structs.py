@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from equipoise.core.cluster import API_VERSIONS, WorkloadRef
+
 Quantities = dict[str, str | int | float]
 
 
@@ -292,11 +294,16 @@ class MetricSpec(msgspec.Struct, gc=False):
 
 
 class RawScaleTargetRef(msgspec.Struct, gc=False):
-    """The workload that an HPA scales."""
+    """The workload that an autoscaler scales, or whose requests it sets."""
 
     kind: str
     name: str
     apiVersion: str = ""
+
+    def workload(self, namespace: str) -> WorkloadRef:
+        """Return the workload; without an API version, in that of a built-in kind."""
+        api_version = self.apiVersion or API_VERSIONS.get(self.kind, "")
+        return WorkloadRef(api_version, self.kind, namespace, self.name)
 
 
 class RawScalingRules(msgspec.Struct, gc=False):
