@@ -7,10 +7,9 @@ from typing import Any
 
 from equipoise.adapters.kubernetes import ApiError, CachedCluster, Client
 from equipoise.adapters.kubernetes.actions import KubernetesActuator
-from equipoise.adapters.kubernetes.advice import KubernetesAnalyses
 from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.adapters.kubernetes.pauses import NamespacePauses
-from equipoise.adapters.kubernetes.policies import Definition, KubernetesPolicies
+from equipoise.adapters.kubernetes.policies import Definition, KubernetesAnalyses, KubernetesPolicies
 from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.core.cluster import ObjectRef, PodRef, WorkloadRef

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from equipoise.adapters.kubernetes.advice import KubernetesAnalyses
 from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.policies import KubernetesPolicies
+from equipoise.adapters.kubernetes.policies import KubernetesAnalyses, KubernetesPolicies
 from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.ports import PolicyObject
 

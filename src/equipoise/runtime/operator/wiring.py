@@ -14,13 +14,12 @@ from equipoise.adapters.journal import RecordIds, SqliteJournal
 from equipoise.adapters.journal.records import WRITER_BITS
 from equipoise.adapters.kubernetes import Client, Reflector, connect
 from equipoise.adapters.kubernetes.actions import KubernetesActuator
-from equipoise.adapters.kubernetes.advice import KubernetesAnalyses
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.cluster import HpaSpecs, KubernetesSelectedPods
 from equipoise.adapters.kubernetes.kubeconfig import SERVICE_ACCOUNT_FOLDER
 from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity
 from equipoise.adapters.kubernetes.pauses import OPERATOR_NAMESPACE, NamespacePauses
-from equipoise.adapters.kubernetes.policies import KubernetesPolicies
+from equipoise.adapters.kubernetes.policies import KubernetesAnalyses, KubernetesPolicies
 from equipoise.adapters.kubernetes.selectors import parse_selector
 from equipoise.adapters.kubernetes.sizes import CachedSizes
 from equipoise.adapters.kubernetes.store import LedgerStore
