@@ -13,15 +13,11 @@ Quantities = dict[str, str | int | float]
 
 
 class ListMeta(msgspec.Struct, gc=False):
-    """The metadata of a list."""
-
     resourceVersion: str = ""
     continue_: str | None = msgspec.field(default=None, name="continue")
 
 
 class OwnerReference(msgspec.Struct, gc=False):
-    """An owner reference."""
-
     apiVersion: str
     kind: str
     name: str
@@ -30,8 +26,6 @@ class OwnerReference(msgspec.Struct, gc=False):
 
 
 class ObjectMeta(msgspec.Struct, gc=False):
-    """The metadata of an object."""
-
     name: str
     namespace: str = ""
     uid: str = ""
@@ -45,8 +39,6 @@ class ObjectMeta(msgspec.Struct, gc=False):
 
 
 class Resources(msgspec.Struct, gc=False):
-    """Requests and limits."""
-
     requests: Quantities | None = None
     limits: Quantities | None = None
 
@@ -59,8 +51,6 @@ class ResizePolicy(msgspec.Struct, gc=False):
 
 
 class RawContainer(msgspec.Struct, gc=False):
-    """A container's spec."""
-
     name: str
     resources: Resources | None = None
     restartPolicy: str | None = None
@@ -76,8 +66,6 @@ class Volume(msgspec.Struct, gc=False):
 
 
 class PodSpec(msgspec.Struct, gc=False):
-    """A pod's spec."""
-
     nodeName: str = ""
     containers: list[RawContainer] = []
     initContainers: list[RawContainer] | None = None
@@ -88,8 +76,6 @@ class PodSpec(msgspec.Struct, gc=False):
 
 
 class RawCondition(msgspec.Struct, gc=False):
-    """A condition."""
-
     type: str
     status: str
     lastTransitionTime: str | None = None
@@ -98,14 +84,10 @@ class RawCondition(msgspec.Struct, gc=False):
 
 
 class Terminated(msgspec.Struct, gc=False):
-    """A terminated run of a container."""
-
     finishedAt: str | None = None
 
 
 class Running(msgspec.Struct, gc=False):
-    """A present run of a container."""
-
     startedAt: str | None = None
 
 
@@ -117,8 +99,6 @@ class ContainerState(msgspec.Struct, gc=False):
 
 
 class ContainerStatus(msgspec.Struct, gc=False):
-    """The status of a container."""
-
     name: str = ""
     resources: Resources | None = None
     """The resources in force, which may not be those of the spec yet."""
@@ -128,8 +108,6 @@ class ContainerStatus(msgspec.Struct, gc=False):
 
 
 class PodStatus(msgspec.Struct, gc=False):
-    """A pod's status."""
-
     phase: str = ""
     qosClass: str = ""
     conditions: list[RawCondition] | None = None
@@ -138,72 +116,52 @@ class PodStatus(msgspec.Struct, gc=False):
 
 
 class RawPod(msgspec.Struct, gc=False):
-    """A pod."""
-
     metadata: ObjectMeta
     spec: PodSpec
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
 class NodeSpec(msgspec.Struct, gc=False):
-    """A node's spec."""
-
     unschedulable: bool | None = None
 
 
 class NodeStatus(msgspec.Struct, gc=False):
-    """A node's status."""
-
     allocatable: Quantities | None = None
     conditions: list[RawCondition] | None = None
 
 
 class RawNode(msgspec.Struct, gc=False):
-    """A node."""
-
     metadata: ObjectMeta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
 class Expression(msgspec.Struct, gc=False):
-    """One of `matchExpressions`."""
-
     key: str
     operator: str
     values: list[str] | None = None
 
 
 class RawLabelSelector(msgspec.Struct, gc=False):
-    """A label selector as objects carry it."""
-
     matchLabels: dict[str, str] | None = None
     matchExpressions: list[Expression] | None = None
 
 
 class TemplateSpec(msgspec.Struct, gc=False):
-    """The spec of a pod template."""
-
     containers: list[RawContainer] = []
     initContainers: list[RawContainer] | None = None
     resources: Resources | None = None
 
 
 class PodTemplate(msgspec.Struct, gc=False):
-    """The template of a workload."""
-
     spec: TemplateSpec = msgspec.field(default_factory=TemplateSpec)
 
 
 class RawUpdateStrategy(msgspec.Struct, gc=False):
-    """The update strategy of a workload."""
-
     type: str = ""
 
 
 class WorkloadSpec(msgspec.Struct, gc=False):
-    """The spec of a Deployment, StatefulSet, ReplicaSet or DaemonSet."""
-
     replicas: int | None = None
     selector: RawLabelSelector | None = None
     template: PodTemplate = msgspec.field(default_factory=PodTemplate)
@@ -211,8 +169,6 @@ class WorkloadSpec(msgspec.Struct, gc=False):
 
 
 class WorkloadStatus(msgspec.Struct, gc=False):
-    """The status of a Deployment, StatefulSet, ReplicaSet or DaemonSet."""
-
     replicas: int = 0
     readyReplicas: int = 0
     updatedReplicas: int = 0
@@ -232,14 +188,10 @@ class RawWorkload(msgspec.Struct, gc=False):
 
 
 class ScaleSpec(msgspec.Struct, gc=False):
-    """The spec of a scale."""
-
     replicas: int = 0
 
 
 class ScaleStatus(msgspec.Struct, gc=False):
-    """The status of a scale."""
-
     replicas: int = 0
     selector: str = ""
 
@@ -259,8 +211,6 @@ class RawObject(msgspec.Struct, gc=False):
 
 
 class MetricTarget(msgspec.Struct, gc=False):
-    """The target of an HPA's metric."""
-
     type: str
     averageUtilization: int | None = None
     averageValue: str | int | float | None = None
@@ -283,8 +233,6 @@ class MetricSource(msgspec.Struct, gc=False):
 
 
 class MetricSpec(msgspec.Struct, gc=False):
-    """One of an HPA's metrics."""
-
     type: str
     resource: MetricSource | None = None
     containerResource: MetricSource | None = None
@@ -307,21 +255,15 @@ class RawScaleTargetRef(msgspec.Struct, gc=False):
 
 
 class RawScalingRules(msgspec.Struct, gc=False):
-    """An HPA's scaling rules in one direction."""
-
     tolerance: str | int | float | None = None
 
 
 class HpaBehavior(msgspec.Struct, gc=False):
-    """An HPA's behavior."""
-
     scaleUp: RawScalingRules | None = None
     scaleDown: RawScalingRules | None = None
 
 
 class RawHpaSpec(msgspec.Struct, gc=False):
-    """An HPA's spec."""
-
     scaleTargetRef: RawScaleTargetRef
     maxReplicas: int
     minReplicas: int | None = None
@@ -330,8 +272,6 @@ class RawHpaSpec(msgspec.Struct, gc=False):
 
 
 class HpaStatus(msgspec.Struct, gc=False):
-    """An HPA's status."""
-
     currentReplicas: int = 0
     desiredReplicas: int = 0
     lastScaleTime: str | None = None
@@ -346,14 +286,10 @@ class RawHpa(msgspec.Struct, gc=False):
 
 
 class PdbSpec(msgspec.Struct, gc=False):
-    """A PodDisruptionBudget's spec."""
-
     selector: RawLabelSelector | None = None
 
 
 class PdbStatus(msgspec.Struct, gc=False):
-    """A PodDisruptionBudget's status."""
-
     disruptionsAllowed: int = 0
     currentHealthy: int = 0
     desiredHealthy: int = 0
@@ -370,8 +306,6 @@ class RawPdb(msgspec.Struct, gc=False):
 
 
 class AccessStatus(msgspec.Struct, frozen=True):
-    """The answer of an access review."""
-
     allowed: bool = False
 
 
