@@ -11,7 +11,8 @@ from contextlib import closing
 
 import pytest
 
-from equipoise.adapters.kubernetes import Client, find_target
+from equipoise.adapters.kubernetes import Client
+from equipoise.adapters.kubernetes.kubeconfig import find_target
 from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.discover import find
 from equipoise.adapters.prometheus.errors import NotFound, Unavailable

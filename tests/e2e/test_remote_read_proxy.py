@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from equipoise.adapters.kubernetes import Client as Kubernetes
-from equipoise.adapters.kubernetes import find_target
+from equipoise.adapters.kubernetes.kubeconfig import find_target
 from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.history import PrometheusHistory, UsageHistory
 from equipoise.adapters.prometheus.remote_read.read import Form

@@ -8,8 +8,9 @@ import pytest
 
 from equipoise import __version__
 from equipoise.adapters.http import Backoff
-from equipoise.adapters.kubernetes import ApiError, BadAnswer, Client, Discovery, Unreachable
-from equipoise.adapters.kubernetes.objects import path_of
+from equipoise.adapters.kubernetes import ApiError, Client, Unreachable
+from equipoise.adapters.kubernetes.errors import BadAnswer
+from equipoise.adapters.kubernetes.objects import Discovery, path_of
 from equipoise.core.errors import BadInput
 from tests.support.kubernetes.server import Asked, Script, Stage, Time, deaf_port, playing, session, target_of
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from equipoise.adapters.kubernetes import ApiError, BadAnswer, CachedCluster, KubernetesCluster, Unreachable
+from equipoise.adapters.kubernetes import ApiError, CachedCluster, KubernetesCluster, Unreachable
+from equipoise.adapters.kubernetes.errors import BadAnswer
 from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS
 from equipoise.core.cluster import WorkloadRef
 from equipoise.ports import Cluster

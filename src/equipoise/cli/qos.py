@@ -64,7 +64,7 @@ def plan(
 
 def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "Decision":
     """Decide for a node as its kubelet measures it; counts are taken as reached, and cool-downs as over."""
-    from equipoise.adapters.kubernetes import list_kind
+    from equipoise.adapters.kubernetes.kinds import list_kind
     from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE, read_from_kubelet
     from equipoise.qos.decide import decide
     from equipoise.qos.observe import PendingEffects, observe

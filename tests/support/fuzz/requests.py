@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from equipoise.adapters.kubernetes import list_kind
-from equipoise.adapters.kubernetes.kinds import DEPLOYMENTS
+from equipoise.adapters.kubernetes.kinds import DEPLOYMENTS, list_kind
 from equipoise.core.errors import DECODE_ERRORS, BadInput, EquipoiseError, WorldFailed
 from equipoise.core.ledger import Ledger
 from equipoise.engine.assignment import RejectedPolicy

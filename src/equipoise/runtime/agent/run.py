@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry
 from equipoise.adapters.cgroups import connect_host
 from equipoise.adapters.journal import RecordIds, SqliteJournal
 from equipoise.adapters.journal.records import WRITER_BITS
-from equipoise.adapters.kubernetes import Client, KubernetesActuator, NamespacePauses, connect
+from equipoise.adapters.kubernetes import Client, KubernetesActuator, connect
+from equipoise.adapters.kubernetes.pauses import NamespacePauses
 from equipoise.core.decision import Outcome
 from equipoise.core.errors import EquipoiseError, WorldFailed
 from equipoise.engine.recording import record
