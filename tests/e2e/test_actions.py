@@ -251,9 +251,9 @@ def _follow(pauses: NamespacePauses, client: Client, where: str | None, operator
 def test_a_pause_arrives_within_five_seconds_and_so_does_its_end(client: Client, namespace: str) -> None:
     """Through the watch, without a restart."""
     pauses = NamespacePauses(client, operator_namespace=namespace)
-    pauses.start()
+    pauses.reflector.start()
     try:
-        assert pauses.wait_until_synced(60)
+        assert pauses.reflector.synced.wait(60)
         wait_until(lambda: said_of(pauses, "default") is None, "no pause yet", 60)
         _follow(pauses, client, namespace, namespace, namespace)
         _follow(pauses, client, None, namespace, "default")
@@ -262,7 +262,7 @@ def test_a_pause_arrives_within_five_seconds_and_so_does_its_end(client: Client,
         wait_until(lambda: said_of(pauses, namespace) is None, "no pause", 60)
         assert pauses.reflector.counters.lists == 1
     finally:
-        assert pauses.stop(60)
+        assert pauses.reflector.stop(60)
 
 
 def test_over_a_dead_link_nobody_knows_within_five_seconds(
@@ -273,9 +273,9 @@ def test_over_a_dead_link_nobody_knows_within_five_seconds(
     with Wire("127.0.0.1", port) as wire:
         client = _through(control_plane, wire.port)
         pauses = NamespacePauses(client)
-        pauses.start()
+        pauses.reflector.start()
         try:
-            assert pauses.wait_until_synced(60)
+            assert pauses.reflector.synced.wait(60)
             wait_until(lambda: said_of(pauses, namespace) is None, "no pause yet", 60)
             took: list[float] = []
             while not took or (took[-1] > PAUSE_BOUND_SECONDS + 1 and len(took) < 3):
@@ -287,7 +287,7 @@ def test_over_a_dead_link_nobody_knows_within_five_seconds(
                 wait_until(lambda: said_of(pauses, namespace) is None, "knowing again", 60)
             assert took[-1] <= PAUSE_BOUND_SECONDS + 1, took
         finally:
-            assert pauses.stop(60)
+            assert pauses.reflector.stop(60)
             client.close()
 
 

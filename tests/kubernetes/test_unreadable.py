@@ -24,7 +24,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.crd.targets import Mode
 from equipoise.ports import PolicyObject
 from tests.support.damage import DEPTH
-from tests.support.kubernetes.reflected_kinds import KEPT, Looking
+from tests.support.kubernetes.reflected_kinds import KEPT, Looking, stop_all
 from tests.support.kubernetes.samples import pod
 from tests.support.kubernetes.server import Asked, Player, Script, Stage, Time, playing, session
 
@@ -268,7 +268,7 @@ def test_a_node_that_cannot_be_read_makes_the_size_of_the_cluster_unknown() -> N
         for cluster in (KubernetesCluster(client), cached):
             with pytest.raises(WorldFailed, match="the node odd cannot be read, so the cluster's size"):
                 cluster.nodes()
-        cached.stop()
+        stop_all(cached.reflectors)
 
 
 def test_an_unreadable_object_of_another_controller_costs_its_namespace_at_most() -> None:

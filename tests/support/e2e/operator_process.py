@@ -100,7 +100,7 @@ def main() -> None:
         on_step=on_step,
     )
     loop = RotationLoop(ports, policies)
-    for part in (election, pauses, policies.reflector):
+    for part in (election, pauses.reflector, policies.reflector):
         part.start()
     _run(loop, election)
 

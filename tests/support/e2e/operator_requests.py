@@ -20,6 +20,7 @@ from equipoise.recommendation.analytics import new_recommendation
 from equipoise.recommendation.policy import AdoptionType, AdviceType
 from tests.support.contracts.elections import be_patient
 from tests.support.e2e.pausing import said_of
+from tests.support.kubernetes.reflected_kinds import stop_all
 from tests.testbed import ControlPlane, wait_until
 from tests.testbed.api import Api
 
@@ -110,8 +111,8 @@ def see(release: Release, namespace: str | None = None) -> None:
     cluster = CachedCluster(release.client, namespace=namespace)
     pauses = NamespacePauses(release.client, operator_namespace=release.namespace)
     reflectors = [*cluster.reflectors, pauses.reflector]
-    cluster.start()
-    pauses.start()
+    for reflector in reflectors:
+        reflector.start()
     try:
         wait_until(
             lambda: _watching(reflectors) or _problems(reflectors),
@@ -124,8 +125,7 @@ def see(release: Release, namespace: str | None = None) -> None:
         wait_until(lambda: said_of(pauses, SHOP) is None, "nothing paused", SYNC_SECONDS)
         assert cluster.autoscaler_pauses() == {}
     finally:
-        cluster.stop()
-        pauses.stop()
+        stop_all(reflectors)
 
 
 def say(release: Release) -> None:

@@ -192,7 +192,7 @@ class Agent:
                 f"node {self.settings.node}: pod {crane_pod} is Crane's own agent, and both would write "
                 "the same quotas; remove one of them"
             )
-        self.pauses.start()
+        self.pauses.reflector.start()
         self._wait(self.pauses.reflector.synced, PAUSES_SECONDS_MAX)
         return not self.stopping.is_set()
 
@@ -234,7 +234,7 @@ class Agent:
 
     def stop(self) -> None:
         self.node_api.stop()
-        self.pauses.stop(1.0)
+        self.pauses.reflector.stop(1.0)
 
     def restore(self, why: str) -> list[Outcome]:
         """Restore what is throttled and remove our taint, at once; failures are logged."""
