@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from equipoise.adapters.kubernetes.cache import Pool, Warnings
-from equipoise.adapters.kubernetes.resizes import resize_of, restarts_for
 from equipoise.adapters.kubernetes.selectors import parse_selector, selector_of
 from equipoise.adapters.kubernetes.structs import (
     ContainerStatus,
@@ -33,6 +32,8 @@ from equipoise.adapters.kubernetes.structs import (
     Resources,
     Volume,
     WorkloadStatus,
+    resize_of,
+    restarts_for,
 )
 from equipoise.core.cluster import (
     API_VERSIONS,
@@ -86,7 +87,7 @@ class Decoder:
         ready = _condition(status.conditions, "Ready")
         target = _condition(status.conditions, "DisruptionTarget")
         restarts, restarted_at = self._restarts(meta, status.containerStatuses, status.initContainerStatuses)
-        annotations = meta.annotations or {}
+        annotations, created_at = meta.annotations or {}, self._time(meta, meta.creationTimestamp)
         return Pod(
             namespace=share(meta.namespace),
             name=meta.name,
@@ -96,7 +97,7 @@ class Decoder:
             phase=share(status.phase),
             is_ready=ready is not None and ready.status == "True",
             ready_since=self._time(meta, ready.lastTransitionTime) if ready else None,
-            created_at=self._created_at(meta),
+            created_at=math.inf if created_at is None else created_at,
             deletion_at=self._time(meta, meta.deletionTimestamp),
             owner=self._owner(meta),
             labels=self._labels(meta),
@@ -254,7 +255,7 @@ class Decoder:
         pod_level = (whole.requests if whole else None) or {}
         hidden = frozenset(name for name in ("cpu", "memory") if name in pod_level)
         if hidden:
-            self.warnings.add("pod-level resources make the requests of containers unknown", _where(meta))
+            self._warn(meta, "pod-level resources make the requests of containers unknown")
         return self.pool.share(tuple(self._container(meta, c, hidden) for c in (*usual, *sidecars)))
 
     def _container(self, meta: ObjectMeta, raw: RawContainer, hidden: frozenset[str]) -> Container:
@@ -293,7 +294,7 @@ class Decoder:
     def _metric(self, meta: ObjectMeta, spec: MetricSpec) -> HpaMetric:
         source = spec.resource or spec.containerResource or spec.pods or spec.object or spec.external
         if source is None:
-            self.warnings.add("a metric without a source", _where(meta))
+            self._warn(meta, "a metric without a source")
             return HpaMetric(spec.type, "", "", math.nan)
         name = source.name or (source.metric.name if source.metric else "")
         return HpaMetric(
@@ -329,7 +330,7 @@ class Decoder:
         try:
             return self.pool.share(selector_of(fields))
         except DECODE_ERRORS:
-            self.warnings.add("a selector that cannot be read", _where(meta))
+            self._warn(meta, "a selector that cannot be read")
             return unreadable
 
     def _cores(self, meta: ObjectMeta, amounts: Quantities) -> float | None:
@@ -346,12 +347,11 @@ class Decoder:
         try:
             return parse(value)
         except DECODE_ERRORS:
-            self.warnings.add("a quantity that cannot be read", _where(meta))
+            self._warn(meta, "a quantity that cannot be read")
             return None
 
-    def _created_at(self, meta: ObjectMeta) -> float:
-        created_at = self._time(meta, meta.creationTimestamp)
-        return math.inf if created_at is None else created_at
+    def _warn(self, meta: ObjectMeta, what: str) -> None:
+        self.warnings.add(what, f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name)
 
     def _time(self, meta: ObjectMeta, text: str | None) -> float | None:
         if text is None:
@@ -359,7 +359,7 @@ class Decoder:
         try:
             return parse_time(text)
         except DECODE_ERRORS:
-            self.warnings.add("a time that cannot be read", _where(meta))
+            self._warn(meta, "a time that cannot be read")
             return None
 
 
@@ -389,7 +389,3 @@ def _has_local_storage(volumes: Iterable[Volume], expendable: str) -> bool:
         (volume.emptyDir is not None or volume.hostPath is not None) and volume.name not in names
         for volume in volumes
     )
-
-
-def _where(meta: ObjectMeta) -> str:
-    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from http import HTTPStatus
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -63,7 +64,7 @@ class ResourceKind(Generic[R]):
     raw: type[Any]
     decode: Callable[[Decoder, Any], R | None]
     """Converts an object to its record; None leaves it out."""
-    key: Callable[[R], tuple[str, str]]
+    key: Callable[[R], tuple[str, str]] = attrgetter("namespace", "name")
     """Returns namespace and name."""
     is_namespaced: bool = True
     identity: Callable[[R], tuple[str, str]] = attrgetter("uid", "resource_version")
@@ -71,9 +72,13 @@ class ResourceKind(Generic[R]):
     stand_in: Callable[[Outline], R | None] = lambda _: None
     """Returns the record of an undecodable object, where leaving it out would not be safe."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_pages", msgspec.json.Decoder(ListPage[self.raw]))  # type: ignore[name-defined]
-        object.__setattr__(self, "_objects", msgspec.json.Decoder(self.raw))
+    @cached_property
+    def _pages(self) -> msgspec.json.Decoder[ListPage[Any]]:
+        return msgspec.json.Decoder(ListPage[self.raw])  # type: ignore[name-defined]
+
+    @cached_property
+    def _objects(self) -> msgspec.json.Decoder[Any]:
+        return msgspec.json.Decoder(self.raw)
 
     def path(self, namespace: str | None = None, *names: str) -> str:
         """Return the path of the collection, or of an object and its subresource."""
@@ -82,11 +87,10 @@ class ResourceKind(Generic[R]):
 
     def decode_page(self, body: bytes) -> ListPage[Any]:
         """Decode a page at once; raise where one object cannot be decoded."""
-        pages: msgspec.json.Decoder[ListPage[Any]] = self._pages  # type: ignore[attr-defined]
-        return pages.decode(body)
+        return self._pages.decode(body)
 
     def decode_object(self, body: bytes | msgspec.Raw) -> Any:
-        return self._objects.decode(body)  # type: ignore[attr-defined]
+        return self._objects.decode(body)
 
 
 def split_page(body: bytes) -> ListPage[bytes]:
@@ -95,6 +99,11 @@ def split_page(body: bytes) -> ListPage[bytes]:
     metadata = msgspec.json.decode(parts.get("metadata", b""), type=ListMeta)
     items = parts.get("items", b"null")
     return ListPage(metadata, None if items == b"null" else elements(items))
+
+
+def cluster_key(record: Any) -> tuple[str, str]:
+    """Return the key of an object without a namespace."""
+    return "", record.name
 
 
 def _workloads(name: str, plural: str) -> ResourceKind[Workload]:
@@ -118,11 +127,9 @@ def _unreadable_pdb(outline: Outline) -> Pdb:
     return Decoder().pdb(RawPdb(outline.meta, PdbSpec(RawLabelSelector())))
 
 
-PODS: ResourceKind[Pod] = ResourceKind(
-    "Pod", "pods", "", "v1", RawPod, Decoder.pod, lambda p: (p.namespace, p.name), stand_in=_unreadable_pod
-)
+PODS: ResourceKind[Pod] = ResourceKind("Pod", "pods", "", "v1", RawPod, Decoder.pod, stand_in=_unreadable_pod)
 NODES: ResourceKind[Node] = ResourceKind(
-    "Node", "nodes", "", "v1", RawNode, Decoder.node, lambda n: ("", n.name), is_namespaced=False
+    "Node", "nodes", "", "v1", RawNode, Decoder.node, cluster_key, is_namespaced=False
 )
 DEPLOYMENTS = _workloads("Deployment", "deployments")
 STATEFULSETS = _workloads("StatefulSet", "statefulsets")
@@ -130,13 +137,7 @@ REPLICASETS = _workloads("ReplicaSet", "replicasets")
 DAEMONSETS = _workloads("DaemonSet", "daemonsets")
 WORKLOADS = {kind.name: kind for kind in (DEPLOYMENTS, STATEFULSETS, REPLICASETS, DAEMONSETS)}
 HPAS: ResourceKind[Hpa] = ResourceKind(
-    "HorizontalPodAutoscaler",
-    "horizontalpodautoscalers",
-    "autoscaling",
-    "v2",
-    RawHpa,
-    Decoder.hpa,
-    lambda h: (h.namespace, h.name),
+    "HorizontalPodAutoscaler", "horizontalpodautoscalers", "autoscaling", "v2", RawHpa, Decoder.hpa
 )
 PDBS: ResourceKind[Pdb] = ResourceKind(
     "PodDisruptionBudget",
@@ -145,10 +146,8 @@ PDBS: ResourceKind[Pdb] = ResourceKind(
     "v1",
     RawPdb,
     Decoder.pdb,
-    lambda p: (p.namespace, p.name),
     stand_in=_unreadable_pdb,
 )
-
 
 PAGE_SIZE = 500
 PAGE_BYTES_MAX = 256 * 1024 * 1024

@@ -18,7 +18,7 @@ from equipoise.adapters.http import Backoff, one_line
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.errors import ApiError, bad_answer
-from equipoise.adapters.kubernetes.kinds import ResourceKind
+from equipoise.adapters.kubernetes.kinds import ResourceKind, cluster_key
 from equipoise.adapters.kubernetes.reflector import Reflector, Stale, Timings
 from equipoise.adapters.kubernetes.structs import ObjectMeta
 from equipoise.core.errors import WorldFailed
@@ -74,7 +74,7 @@ NAMESPACES: ResourceKind[NamespaceMarks] = ResourceKind(
     "v1",
     RawNamespace,
     _marks,
-    lambda marks: ("", marks.name),
+    cluster_key,
     is_namespaced=False,
     stand_in=lambda outline: NamespaceMarks(
         outline.meta.name,

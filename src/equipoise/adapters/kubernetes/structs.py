@@ -1,13 +1,16 @@
 """The fields that we read of each kind, as the API spells them. All others are skipped by the decoder.
 
-A page of these exists only until it is converted to records.
+A page of these exists only until it is converted to records. At the end: what the fields of a pod say about
+in-place resizes, which of them restart a container, and which the node has not carried out.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from equipoise.core.cluster import API_VERSIONS, WorkloadRef
+from equipoise.core.cluster import API_VERSIONS, Resize, WorkloadRef
+from equipoise.core.errors import DECODE_ERRORS
+from equipoise.core.quantity import parse_bytes
 
 Quantities = dict[str, str | int | float]
 
@@ -319,3 +322,63 @@ class Version(msgspec.Struct, frozen=True):
     """The answer of `/version`."""
 
     gitVersion: str
+
+
+RESTART = "RestartContainer"
+_RESOURCES = ("cpu", "memory")
+_CONDITIONS = frozenset({"PodResizePending", "PodResizeInProgress"})
+_STATES = frozenset({"Deferred", "Infeasible"})
+_IN_PROGRESS = Resize("InProgress")
+
+
+def restarts_for(raw: RawContainer) -> tuple[str, ...]:
+    """Return the resources whose in-place resize restarts this container."""
+    if not raw.resizePolicy:
+        return ()
+    return tuple(
+        sorted(policy.resourceName for policy in raw.resizePolicy if policy.restartPolicy == RESTART)
+    )
+
+
+def resize_condition(conditions: list[RawCondition] | None) -> RawCondition | None:
+    """Return the condition of a resize that the node has not carried out yet."""
+    return next((one for one in conditions or () if one.status == "True" and one.type in _CONDITIONS), None)
+
+
+def resize_of(spec: PodSpec, status: PodStatus) -> Resize | None:
+    """Return the resize that the node has not carried out yet, or None."""
+    condition = resize_condition(status.conditions)
+    if condition is None:
+        return _IN_PROGRESS if _differs(spec, status) else None
+    if condition.type == "PodResizePending":
+        return Resize(condition.reason if condition.reason in _STATES else "Deferred", condition.message)
+    return Resize("Error" if condition.reason == "Error" else "InProgress", condition.message)
+
+
+def _differs(spec: PodSpec, status: PodStatus) -> bool:
+    """Return whether a container's status differs from its spec; an absent status does not differ."""
+    has = {
+        one.name: one.resources
+        for statuses in (status.containerStatuses, status.initContainerStatuses)
+        for one in statuses or ()
+        if one.resources is not None and one.state is not None and one.state.running is not None
+    }
+    return any(
+        _differ(raw.resources.requests, present.requests) or _differ(raw.resources.limits, present.limits)
+        for raw in (*spec.containers, *(spec.initContainers or ()))
+        if raw.resources is not None and (present := has.get(raw.name)) is not None
+    )
+
+
+def _differ(requested: Quantities | None, present: Quantities | None) -> bool:
+    if not requested or not present or requested == present:
+        return False
+    both = [name for name in _RESOURCES if name in requested and name in present]
+    return any(_amount(requested[name]) != _amount(present[name]) for name in both)
+
+
+def _amount(value: str | float) -> float | None:
+    try:
+        return parse_bytes(value)
+    except DECODE_ERRORS:
+        return None
