@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from equipoise.core.cluster import ObjectRef, PodRef, Workload, WorkloadRef
-
-if TYPE_CHECKING:
-    from equipoise.core.cluster import ObjectRef, PodRef
 
 
 class EvictionResult(StrEnum):

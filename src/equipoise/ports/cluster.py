@@ -26,14 +26,12 @@ class Clock(Protocol):
 class Cluster(Protocol):
     """Reads of a Kubernetes cluster. A namespace of None means all namespaces."""
 
-    def pods(self, namespace: str | None = None) -> Sequence[Pod]:
-        """List the pods."""
+    def pods(self, namespace: str | None = None) -> Sequence[Pod]: ...
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
         """Read the pods of one workload from the server, past every cache: the re-check before an action."""
 
-    def nodes(self) -> Sequence[Node]:
-        """List the nodes."""
+    def nodes(self) -> Sequence[Node]: ...
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
         """List the Deployments, StatefulSets and ReplicaSets without an owner."""
@@ -41,11 +39,9 @@ class Cluster(Protocol):
     def workload(self, ref: WorkloadRef) -> Workload | None:
         """Read one workload of any kind through its `scale`; None when it does not exist."""
 
-    def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
-        """List the HorizontalPodAutoscalers."""
+    def hpas(self, namespace: str | None = None) -> Sequence[Hpa]: ...
 
-    def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
-        """List the PodDisruptionBudgets."""
+    def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]: ...
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
         """Return the workloads whose autoscaling is paused, and by what; raise when that is unknown.
@@ -126,8 +122,7 @@ class Owners(Protocol):
 class Autoscalers(Protocol):
     """HPAs with their whole spec, where the few numbers of `Cluster.hpas` are not enough."""
 
-    def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
-        """List the specs of all HorizontalPodAutoscalers."""
+    def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]: ...
 
 
 class Reduction(StrEnum):

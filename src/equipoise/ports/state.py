@@ -83,8 +83,7 @@ class PolicyObject:
 class Policies(Protocol):
     """The custom resources of one kind of policy."""
 
-    def policies(self) -> Sequence[PolicyObject]:
-        """List them."""
+    def policies(self) -> Sequence[PolicyObject]: ...
 
     def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
         """Replace a policy's status; raise StoreConflict when it has changed since it was read."""
@@ -142,8 +141,7 @@ class Analyses(Protocol):
     def analytics(self) -> Sequence[PolicyObject]:
         """List the Analytics; a status has the generation that it describes."""
 
-    def recommendations(self) -> Sequence[PolicyObject]:
-        """List the Recommendations."""
+    def recommendations(self) -> Sequence[PolicyObject]: ...
 
     def create(self, manifest: Mapping[str, Any]) -> PolicyObject:
         """Create a Recommendation, named by the server; after a lost answer there may be one more."""

@@ -111,8 +111,7 @@ class Wiring(Protocol):
     def sizes(self) -> Sizes:
         """Return the port for requests and limits; it watches DaemonSets."""
 
-    def applier(self) -> Applier:
-        """Return server-side apply."""
+    def applier(self) -> Applier: ...
 
     def history(self) -> tuple[History, Owners]:
         """Return the past usage and the pods' owners at that time; raise NoHistory without a source."""

@@ -150,7 +150,6 @@ class HostNode:
             raise WorldFailed(f"{folder}: {error.strerror or error}") from error
 
     def boot_id(self) -> str:
-        """Return the ID of this boot."""
         path = self.proc / "sys" / "kernel" / "random" / "boot_id"
         try:
             found = (files.read(path) or b"").strip()
@@ -199,11 +198,9 @@ class HostNode:
         return found
 
     def _place(self, container: ContainerRef) -> str | None:
-        place = self._places.get(container.id)
-        if place is None:
-            place = self.layout.find(container)
-            if place is not None:
-                self._places[container.id] = place
+        place = self._places.get(container.id) or self.layout.find(container)
+        if place is not None:
+            self._places[container.id] = place
         return place
 
     def _read(self, place: str, at: float, *, is_deep: bool) -> Counters | None:
@@ -244,7 +241,6 @@ class HostNode:
         return working_set, min(active, working_set)
 
     def set_quota(self, container: ContainerRef, quota_us: int) -> bool:
-        """Write a quota, -1 for none; return False where the container has vanished."""
         folder = str(self.layout.cpu)
         try:
             place = self._place(container)
@@ -260,7 +256,6 @@ class HostNode:
             raise WorldFailed(f"{folder}: quota {quota_us}: {error.strerror or error}") from error
 
     def reclaim(self, container: ContainerRef, amount_bytes: int) -> int | None:
-        """Have the kernel reclaim memory; return the measured bytes."""
         try:
             place = self._place(container)
             before = None if place is None else self._memory(place)[0]
@@ -274,11 +269,9 @@ class HostNode:
         return None if after is None else max(0, before - after)
 
     def _take_back(self, folder: str, amount_bytes: int) -> None:
-        name, text = (
-            ("memory.reclaim", str(amount_bytes)) if self.layout.is_v2 else ("memory.force_empty", "0")
-        )
+        name = "memory.reclaim" if self.layout.is_v2 else "memory.force_empty"
         try:
-            is_there = files.write(f"{folder}/{name}", text)
+            is_there = files.write(f"{folder}/{name}", str(amount_bytes) if self.layout.is_v2 else "0")
         except OSError as error:
             if error.errno not in PARTLY:
                 raise

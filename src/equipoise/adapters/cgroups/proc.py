@@ -19,18 +19,14 @@ def read(path: str | Path, size_max: int = SIZE_MAX) -> bytes | None:
     """Read a file, or None when it is not there (any more)."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(handle, size_max)
+        finally:
+            os.close(handle)
     except OSError as error:
         if error.errno in GONE:
             return None
         raise
-    try:
-        return os.read(handle, size_max)
-    except OSError as error:
-        if error.errno in GONE:
-            return None
-        raise
-    finally:
-        os.close(handle)
 
 
 def read_int(path: str | Path) -> int | None:
@@ -47,32 +43,24 @@ def to_int(text: bytes | None) -> int | None:
 
 def field(text: bytes | None, name: bytes) -> int | None:
     """Return the number of the line `name number` of a flat-keyed file."""
-    if text is None:
+    start = -1 if text is None else (b"\n" + text).find(b"\n" + name + b" ")
+    if text is None or start < 0:
         return None
-    start = 0 if text.startswith(name + b" ") else text.find(b"\n" + name + b" ") + 1
-    if start == 0 and not text.startswith(name + b" "):
-        return None
-    begin = start + len(name) + 1
-    end = text.find(b"\n", begin)
-    return to_int(text[begin:] if end < 0 else text[begin:end])
+    return to_int(text[start + len(name) + 1 :].partition(b"\n")[0])
 
 
 def write(path: str | Path, text: str) -> bool:
     """Write one value; False when the file is not there (any more)."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        try:
+            os.write(handle, text.encode())
+        finally:
+            os.close(handle)
     except OSError as error:
         if error.errno in GONE:
             return False
         raise
-    try:
-        os.write(handle, text.encode())
-    except OSError as error:
-        if error.errno in GONE:
-            return False
-        raise
-    finally:
-        os.close(handle)
     return True
 
 

@@ -18,7 +18,6 @@ from equipoise.adapters.kubernetes.structs import (
     MetricSpec,
     MetricTarget,
     ObjectMeta,
-    Quantities,
     RawCondition,
     RawContainer,
     RawHpa,
@@ -124,9 +123,9 @@ class Decoder:
             resource_version=meta.resourceVersion,
             is_ready=ready is not None and ready.status == "True",
             is_cordoned=bool(raw.spec.unschedulable),
-            cpu_cores=self._cores(meta, sizes) or 0.0,
-            memory_bytes=self._bytes(meta, sizes) or 0.0,
-            pods_max=int(self._bytes(meta, sizes, "pods") or 0),
+            cpu_cores=self._quantity(meta, sizes.get("cpu"), parse_cores) or 0.0,
+            memory_bytes=self._quantity(meta, sizes.get("memory"), parse_bytes) or 0.0,
+            pods_max=int(self._quantity(meta, sizes.get("pods"), parse_bytes) or 0),
             labels=self._labels(meta),
         )
 
@@ -269,10 +268,10 @@ class Decoder:
             return found
         made = Container(
             name=raw.name,
-            cpu_request_cores=self._cores(meta, requests),
-            memory_request_bytes=self._bytes(meta, requests),
-            cpu_limit_cores=self._cores(meta, limits),
-            memory_limit_bytes=self._bytes(meta, limits),
+            cpu_request_cores=self._quantity(meta, requests.get("cpu"), parse_cores),
+            memory_request_bytes=self._quantity(meta, requests.get("memory"), parse_bytes),
+            cpu_limit_cores=self._quantity(meta, limits.get("cpu"), parse_cores),
+            memory_limit_bytes=self._quantity(meta, limits.get("memory"), parse_bytes),
             is_sidecar=key[5],
             restarts_for=key[6],
         )
@@ -312,14 +311,12 @@ class Decoder:
             value = target.averageUtilization
         elif target.type == "AverageValue":
             value = target.averageValue
-        number = None if value is None else self._quantity(meta, value, parse_bytes)
+        number = self._quantity(meta, value, parse_bytes)
         return math.nan if number is None else number
 
     def _tolerance(self, meta: ObjectMeta, rules: RawScalingRules | None) -> float:
         """Return the HPA's tolerance (since Kubernetes 1.33), or the default."""
-        if rules is None or rules.tolerance is None:
-            return TOLERANCE
-        number = self._quantity(meta, rules.tolerance, parse_bytes)
+        number = self._quantity(meta, None if rules is None else rules.tolerance, parse_bytes)
         return TOLERANCE if number is None else number
 
     def _selector(
@@ -333,19 +330,11 @@ class Decoder:
             self._warn(meta, "a selector that cannot be read")
             return unreadable
 
-    def _cores(self, meta: ObjectMeta, amounts: Quantities) -> float | None:
-        value = amounts.get("cpu")
-        return None if value is None else self._quantity(meta, value, parse_cores)
-
-    def _bytes(self, meta: ObjectMeta, amounts: Quantities, name: str = "memory") -> float | None:
-        value = amounts.get(name)
-        return None if value is None else self._quantity(meta, value, parse_bytes)
-
     def _quantity(
-        self, meta: ObjectMeta, value: str | float, parse: Callable[[str | float], float]
+        self, meta: ObjectMeta, value: str | float | None, parse: Callable[[str | float], float]
     ) -> float | None:
         try:
-            return parse(value)
+            return None if value is None else parse(value)
         except DECODE_ERRORS:
             self._warn(meta, "a quantity that cannot be read")
             return None
@@ -354,10 +343,8 @@ class Decoder:
         self.warnings.add(what, f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name)
 
     def _time(self, meta: ObjectMeta, text: str | None) -> float | None:
-        if text is None:
-            return None
         try:
-            return parse_time(text)
+            return None if text is None else parse_time(text)
         except DECODE_ERRORS:
             self._warn(meta, "a time that cannot be read")
             return None
