@@ -209,7 +209,7 @@ def advise(release: Release) -> None:
             objects.write_status(one, {"observedGeneration": one.generation})
     without_status = KubernetesAnalyses(release.client, reflectors.append)
     without_status._definitions = {  # as Crane's are
-        plural: Definition(Standing.FOREIGN, has_status=False) for plural in ("analytics", "recommendations")
+        kind: Definition(Standing.FOREIGN, has_status=False) for kind in ("Analytics", "Recommendation")
     }
     path = f"/apis/analysis.crane.io/v1alpha1/namespaces/{SHOP}/analytics/{name}"
     version = release.plane.api.get(path)["metadata"]["resourceVersion"]

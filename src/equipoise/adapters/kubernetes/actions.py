@@ -320,7 +320,7 @@ class DaemonPod(NamedTuple):
     node: str
 
 
-class DeleteAnswer(msgspec.Struct):
+class _DeleteAnswer(msgspec.Struct):
     """The server's answer to a delete: a Status, or the object that is being deleted."""
 
     kind: str
@@ -337,7 +337,7 @@ def remove_daemon_set(client: Client, namespace: str, name: str) -> bool:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
         return False
-    answer = client.decode(DeleteAnswer, body, f"DELETE {path}")
+    answer = client.decode(_DeleteAnswer, body, f"DELETE {path}")
     if answer.kind != "DaemonSet" and (answer.kind, answer.status) != ("Status", "Success"):
         raise bad_answer(client.address, f"DELETE {path}", body, "a Status of success was expected")
     return True

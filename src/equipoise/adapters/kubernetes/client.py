@@ -143,7 +143,6 @@ class Client:
         return self.request("GET", path, params, bytes_max=bytes_max)
 
     def get_as(self, kind: type[T], path: str, params: Parameters | None = None) -> T:
-        """Read a path and return the decoded answer."""
         return self.decode(kind, self.get(path, params), f"GET {path}")
 
     def post(self, path: str, body: object, params: Parameters | None = None, *, retry: bool = True) -> bytes:
@@ -189,7 +188,7 @@ class Client:
         is_idempotent: bool | None = None,
         within_seconds: float = math.inf,
     ) -> bytes:
-        """Send a request, with retries, and return the body of the answer."""
+        """Return the body of the answer, after retries where they are safe."""
         encoded = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         safe = method in IDEMPOTENT if is_idempotent is None else is_idempotent
 

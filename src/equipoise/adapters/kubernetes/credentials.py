@@ -36,21 +36,17 @@ OUTPUT_BYTES_MAX = 1024 * 1024
 TIMEOUT_SECONDS = 60.0
 
 
-class ExecStatus(msgspec.Struct, frozen=True):
-    """The status of a plugin's answer."""
-
+class _ExecStatus(msgspec.Struct, frozen=True):
     token: str | None = None
     clientCertificateData: str | None = None
     clientKeyData: str | None = None
     expirationTimestamp: str | None = None
 
 
-class ExecCredential(msgspec.Struct, frozen=True):
-    """A plugin's whole answer."""
-
+class _ExecCredential(msgspec.Struct, frozen=True):
     apiVersion: str
     kind: str
-    status: ExecStatus | None = None
+    status: _ExecStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,39 +178,35 @@ def _read_both(process: subprocess.Popen[bytes], deadline: float, name: str) -> 
 def _check(config: ExecConfig, output: bytes, now: float) -> Given:
     name = f"exec plugin {config.command}"
     try:
-        answer = msgspec.json.decode(output, type=ExecCredential)
+        answer = msgspec.json.decode(output, type=_ExecCredential)
     except DECODE_ERRORS as error:
         raise CredentialFailed(f"{name}: did not print an ExecCredential: {one_line(str(error))}") from error
     if answer.kind != "ExecCredential" or answer.apiVersion != config.apiVersion:
         got = f"{one_line(answer.kind, 60)} of {one_line(answer.apiVersion, 60)}"
         raise CredentialFailed(f"{name}: expected an ExecCredential of {config.apiVersion}, got {got}")
-    status = answer.status or ExecStatus()
+    status = answer.status or _ExecStatus()
     if bool(status.clientCertificateData) != bool(status.clientKeyData):
         raise CredentialFailed(f"{name}: gave a client certificate without its key, or the reverse")
     if not status.token and not status.clientCertificateData:
         raise CredentialFailed(f"{name}: gave neither a token nor a client certificate")
     if status.token and not (status.token.isascii() and status.token.isprintable()):
         raise CredentialFailed(f"{name}: gave a token with unprintable characters")
-    expires_at = _expiry(name, status.expirationTimestamp)
+    expires_at, stated = None, status.expirationTimestamp
+    if stated:
+        try:
+            expires_at = parse_moment(stated)
+        except DECODE_ERRORS as error:
+            got = one_line(stated, 60)
+            why = f"expirationTimestamp: expected a time with a zone, got {got!r}"
+            raise CredentialFailed(f"{name}: {why}") from error
     if expires_at is not None and expires_at <= now:
-        raise CredentialFailed(f"{name}: gave a credential that expired at {status.expirationTimestamp}")
+        raise CredentialFailed(f"{name}: gave a credential that expired at {stated}")
     return Given(
         token=status.token or None,
         cert_data=status.clientCertificateData.encode() if status.clientCertificateData else None,
         key_data=status.clientKeyData.encode() if status.clientKeyData else None,
         expires_at=expires_at,
     )
-
-
-def _expiry(name: str, text: str | None) -> float | None:
-    if not text:
-        return None
-    try:
-        return parse_moment(text)
-    except DECODE_ERRORS as error:
-        raise CredentialFailed(
-            f"{name}: expirationTimestamp: expected a time with a zone, got {one_line(text, 60)!r}"
-        ) from error
 
 
 REREAD_SECONDS = 60.0
@@ -247,11 +239,9 @@ class CredentialSource(Protocol):
 
     def current(self) -> Credential:
         """Return the credential to use now."""
-        ...
 
     def renew(self, refused: Credential) -> bool:
         """Try to replace a refused credential; return whether there is another one now."""
-        ...
 
 
 class FixedSource:

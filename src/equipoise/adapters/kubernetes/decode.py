@@ -77,9 +77,9 @@ Pairs = tuple[tuple[str, str], ...]
 class Decoder:
     """Converts API objects to records, with the pool and the warnings of one cache."""
 
-    def __init__(self, pool: Pool | None = None, warnings: Warnings | None = None) -> None:
-        self.pool = pool or Pool()
-        self.warnings = warnings or Warnings()
+    def __init__(self) -> None:
+        self.pool = Pool()
+        self.warnings = Warnings()
 
     def pod(self, raw: RawPod) -> Pod:
         meta, spec, status, share = raw.metadata, raw.spec, raw.status, self.pool.share

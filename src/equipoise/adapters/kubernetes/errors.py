@@ -87,7 +87,6 @@ class ApiError(WorldFailed):
     ) -> None:
         super().__init__(f"{address} refused {request}: {status} {reason}{': ' if message else ''}{message}")
         self.address = address
-        self.request = request
         self.status = status
         self.reason = reason
         self.message = message

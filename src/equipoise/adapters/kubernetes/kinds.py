@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from http import HTTPStatus
 from operator import attrgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -166,14 +166,6 @@ class Listing(Generic[R]):
     """The objects that could not be decoded; `records` has their kind's stand-in, if any."""
 
 
-class _PageRecords(NamedTuple, Generic[R]):
-    """One page as records."""
-
-    metadata: ListMeta
-    records: list[R]
-    unreadable: list[Outline]
-
-
 def list_kind(
     client: Client,
     kind: ResourceKind[R],
@@ -223,32 +215,32 @@ def _reader(
     at_once: Callable[[bytes], ListPage[R]],
     one: Callable[[bytes], R | None],
     stand_in: Callable[[Outline], R | None],
-) -> Callable[[bytes], _PageRecords[R]]:
+) -> Callable[[bytes, Listing[R]], ListMeta]:
     """Return a function that reads a page at once, and object by object where that fails."""
 
-    def read(body: bytes) -> _PageRecords[R]:
+    def read(body: bytes, listing: Listing[R]) -> ListMeta:
         try:
             page = at_once(body)
         except DECODE_ERRORS as error:
             try:
-                return one_by_one(body)
+                return one_by_one(body, listing)
             except DECODE_ERRORS:
                 raise error from None  # no page of objects at all: the first error describes it best
-        return _PageRecords(page.metadata, page.items or [], [])
+        listing.records.extend(page.items or ())
+        return page.metadata
 
-    def one_by_one(body: bytes) -> _PageRecords[R]:
+    def one_by_one(body: bytes, listing: Listing[R]) -> ListMeta:
         page = split_page(body)
-        found: _PageRecords[R] = _PageRecords(page.metadata, [], [])
         for item in page.items or ():
             try:
                 record = one(item)
             except DECODE_ERRORS as error:
                 outline = outline_of(item, error)
-                found.unreadable.append(outline)
+                listing.unreadable.append(outline)
                 record = stand_in(outline)
             if record is not None:
-                found.records.append(record)
-        return found
+                listing.records.append(record)
+        return page.metadata
 
     return read
 
@@ -256,7 +248,7 @@ def _reader(
 def _list(
     client: Client,
     path: str,
-    read: Callable[[bytes], _PageRecords[R]],
+    read: Callable[[bytes, Listing[R]], ListMeta],
     params: Parameters | None,
     page_size: int,
 ) -> Listing[R]:
@@ -272,18 +264,16 @@ def _list(
 
 
 def _list_once(
-    client: Client, path: str, read: Callable[[bytes], _PageRecords[R]], params: dict[str, str | int]
+    client: Client, path: str, read: Callable[[bytes, Listing[R]], ListMeta], params: dict[str, str | int]
 ) -> Listing[R]:
     listing: Listing[R] = Listing([], "", [])
     for _ in range(PAGES_MAX):
         body = client.get(path, params, bytes_max=PAGE_BYTES_MAX)
         try:
-            page = read(body)
+            metadata = read(body, listing)
         except DECODE_ERRORS as error:
             raise bad_answer(client.address, f"GET {path}", body, why_unreadable(error)) from error
-        listing.records.extend(page.records)
-        listing.unreadable.extend(page.unreadable)
-        if not page.metadata.continue_:
-            return replace(listing, resource_version=page.metadata.resourceVersion)
-        params = {**params, "continue": page.metadata.continue_}
+        if not metadata.continue_:
+            return replace(listing, resource_version=metadata.resourceVersion)
+        params = {**params, "continue": metadata.continue_}
     raise BadAnswer(f"{client.address} answered GET {path} with a list that does not end")

@@ -32,8 +32,6 @@ from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 from equipoise.crd.definition import Standing
 from equipoise.ports import PolicyObject, StoreConflict
 
-ANALYSIS_GROUP, ANALYSIS_VERSION = "analysis.crane.io", "v1alpha1"
-ANALYTICS, RECOMMENDATIONS = ("Analytics", "analytics"), ("Recommendation", "recommendations")
 OBSERVED = "equipoise.dev/observed"
 """The annotation with the hash of the spec that a status describes, where generations cannot."""
 FRESH_SECONDS = 50.0
@@ -239,6 +237,11 @@ def _served(client: Client, group: str, version: str, plural: str) -> Definition
     return Definition(Standing.FOREIGN, f"{plural}/status" in names, note)
 
 
+ANALYTICS = custom_resources("analysis.crane.io", "v1alpha1", "Analytics", "analytics")
+RECOMMENDATIONS = custom_resources("analysis.crane.io", "v1alpha1", "Recommendation", "recommendations")
+ANALYSES = (ANALYTICS, RECOMMENDATIONS)
+
+
 class KubernetesAnalyses:
     """Both kinds, watched once they are installed. Threads may not share it."""
 
@@ -248,9 +251,10 @@ class KubernetesAnalyses:
         """Watch the kinds where they are installed; with `namespaces`, only objects in these count."""
         self._client = client
         self._watch = watch
-        self._namespaces = namespaces
+        self._namespaces = frozenset(namespaces)
         self._reflectors: dict[str, Reflector[CustomResource]] = {}
         self._definitions: dict[str, Definition] = {}
+        """By the kind, as the reflectors."""
         self._checked_at = float("-inf")
         try:
             self.definition_owner()
@@ -262,36 +266,32 @@ class KubernetesAnalyses:
         now = self._client.world.monotonic()
         if now - self._checked_at >= FRESH_SECONDS:
             self._definitions = {
-                plural: look_at(self._client, ANALYSIS_GROUP, ANALYSIS_VERSION, plural)
-                for _, plural in (ANALYTICS, RECOMMENDATIONS)
+                kind.name: look_at(self._client, kind.group, kind.version, kind.plural) for kind in ANALYSES
             }
             self._checked_at = now
         worst = min(self._definitions.values(), key=lambda each: _TRUST.index(each.standing))
         if worst.standing is not Standing.ABSENT and not self._reflectors:
-            for name, plural in (ANALYTICS, RECOMMENDATIONS):
-                self._reflectors[plural] = Reflector(
-                    self._client, custom_resources(ANALYSIS_GROUP, ANALYSIS_VERSION, name, plural)
-                )
-                self._watch(self._reflectors[plural])
+            for kind in ANALYSES:
+                self._reflectors[kind.name] = Reflector(self._client, kind)
+                self._watch(self._reflectors[kind.name])
         return worst.standing, worst.note
 
     def analytics(self) -> Sequence[PolicyObject]:
-        return self._listed(ANALYTICS[1])
+        return self._listed(ANALYTICS)
 
     def recommendations(self) -> Sequence[PolicyObject]:
-        return self._listed(RECOMMENDATIONS[1])
+        return self._listed(RECOMMENDATIONS)
 
-    def _listed(self, plural: str) -> Sequence[PolicyObject]:
-        reflector = self._reflectors.get(plural)
+    def _listed(self, kind: ResourceKind[CustomResource]) -> Sequence[PolicyObject]:
+        reflector = self._reflectors.get(kind.name)
         if reflector is None or not reflector.synced.wait(SYNC_SECONDS):
             why = f": {reflector.last_error}" if reflector is not None and reflector.last_error else ""
-            raise Unreachable(f"the {plural} have not been listed yet{why}")
+            raise Unreachable(f"the {kind.plural} have not been listed yet{why}")
         found = _within(self._namespaces, reflector.require_fresh().records())
-        return found if self._definitions[plural].has_status else [*map(_with_content_as_generation, found)]
+        return [self._with_generation(kind, each) for each in found]
 
     def create(self, manifest: Mapping[str, Any]) -> PolicyObject:
-        namespace = manifest["metadata"]["namespace"]
-        path = path_of(ANALYSIS_GROUP, ANALYSIS_VERSION, RECOMMENDATIONS[1], namespace)
+        path = RECOMMENDATIONS.path(manifest["metadata"]["namespace"])
         answer = self._client.post(path, dict(manifest), retry=False)
         return self._read(answer, f"POST {path}")
 
@@ -304,7 +304,7 @@ class KubernetesAnalyses:
 
     def write_status(self, about: PolicyObject, status: Mapping[str, Any]) -> None:
         path = self._path(about)
-        if self._definitions[_plural(about)].has_status:
+        if self._definitions[about.ref.kind].has_status:
             with _conflicts():
                 write_status(self._client, path, status, about.version)
             return
@@ -327,27 +327,23 @@ class KubernetesAnalyses:
                 raise
 
     def _path(self, about: PolicyObject) -> str:
-        place = about.ref.namespace, about.ref.name
-        return path_of(ANALYSIS_GROUP, ANALYSIS_VERSION, _plural(about), *place)
+        kind = ANALYTICS if about.ref.kind == ANALYTICS.name else RECOMMENDATIONS
+        return kind.path(about.ref.namespace, about.ref.name)
 
     def _read(self, answer: bytes, request: str) -> PolicyObject:
-        raw = self._client.decode(RawPolicy, answer, request)
+        raw, kind = self._client.decode(RawPolicy, answer, request), RECOMMENDATIONS
         try:
-            found = _custom_resource(raw, f"{ANALYSIS_GROUP}/{ANALYSIS_VERSION}", RECOMMENDATIONS[0])
+            found = _custom_resource(raw, f"{kind.group}/{kind.version}", kind.name)
         except DECODE_ERRORS as error:
             raise bad_answer(self._client.address, request, answer, str(error)) from error
-        has_status = self._definitions[RECOMMENDATIONS[1]].has_status
-        return found if has_status else _with_content_as_generation(found)
+        return self._with_generation(kind, found)
 
-
-def _plural(about: PolicyObject) -> str:
-    return (ANALYTICS if about.ref.kind == ANALYTICS[0] else RECOMMENDATIONS)[1]
-
-
-def _with_content_as_generation(found: CustomResource) -> PolicyObject:
-    """Return an object with the hash of its spec as generation, and the annotated one in its status."""
-    content = msgspec.json.encode(found.spec, order="sorted")
-    status = dict(found.status)
-    if found.observed.isdecimal():
-        status["observedGeneration"] = int(found.observed)
-    return replace(found, generation=zlib.crc32(content), status=status)
+    def _with_generation(self, kind: ResourceKind[CustomResource], found: CustomResource) -> PolicyObject:
+        """Return an object; without the status subresource, its generation is the hash of its spec."""
+        if self._definitions[kind.name].has_status:
+            return found
+        content = msgspec.json.encode(found.spec, order="sorted")
+        status = dict(found.status)
+        if found.observed.isdecimal():
+            status["observedGeneration"] = int(found.observed)
+        return replace(found, generation=zlib.crc32(content), status=status)

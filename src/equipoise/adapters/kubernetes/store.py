@@ -36,7 +36,6 @@ from equipoise.core.ledger import BYTES_MAX
 from equipoise.ports import NotInstalled, StoreConflict, Stored
 
 GROUP, VERSION, KIND, PLURAL = "equipoise.dev", "v1alpha1", "Ledger", "ledgers"
-DATA_BYTES_MAX = BYTES_MAX
 NAME_LENGTH_MAX = 63
 WRITE_ANNOTATION = "equipoise.dev/write"
 """The annotation with the token of the last write."""
@@ -75,7 +74,6 @@ class LedgerStore:
         *,
         uid_of: Callable[[WorkloadRef], str | None] = lambda _: None,
         namespaces: Sequence[str] = (),
-        bytes_max: int = DATA_BYTES_MAX,
         token: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
         """Use a session; `uid_of` returns a workload's UID, so that its ledger is deleted with it.
@@ -85,7 +83,6 @@ class LedgerStore:
         self._client = client
         self._uid_of = uid_of
         self._namespaces = tuple(namespaces)
-        self._bytes_max = bytes_max
         self._token = token
         self._uids: dict[WorkloadRef, str] = {}
         self.warnings: tuple[str, ...] = ()
@@ -168,9 +165,9 @@ class LedgerStore:
         # Not msgspec's encoder, which would write a NaN as null.
         text = json.dumps(whole, allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=dict)
         content = text.encode()
-        if len(content) > self._bytes_max:
+        if len(content) > BYTES_MAX:
             raise LedgerTooLarge(
-                f"the ledger of {workload}: {len(content)} bytes, expected at most {self._bytes_max}"
+                f"the ledger of {workload}: {len(content)} bytes, expected at most {BYTES_MAX}"
             )
         return content
 
