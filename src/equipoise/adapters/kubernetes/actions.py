@@ -192,7 +192,6 @@ class KubernetesActuator:
         return EvictionAnswer(EvictionResult.ACCEPTED)
 
     def record_event(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
-        """Record an event about an object; a failure is counted in `events` and never raised."""
         self.events.record(about, reason, sentence, is_warning=is_warning)
 
 

@@ -30,7 +30,6 @@ from equipoise.adapters.kubernetes.structs import (
     RawWorkload,
     Resources,
     Volume,
-    WorkloadStatus,
     resize_of,
     restarts_for,
 )
@@ -132,20 +131,22 @@ class Decoder:
     def workload(self, raw: RawWorkload, kind: str) -> Workload:
         """Return a Deployment, StatefulSet or ReplicaSet, which has no updated replicas, or a DaemonSet."""
         meta, status, template = raw.metadata, raw.status, raw.spec.template.spec
-        counts = (
-            (status.desiredNumberScheduled, status.currentNumberScheduled)
-            if kind == "DaemonSet"
-            else (1 if raw.spec.replicas is None else raw.spec.replicas, status.replicas)
-        )
+        if kind == "DaemonSet":
+            wanted, seen = status.desiredNumberScheduled, status.currentNumberScheduled
+            ready, updated = status.numberReady, status.updatedNumberScheduled
+        else:
+            wanted = 1 if raw.spec.replicas is None else raw.spec.replicas
+            seen, ready = status.replicas, status.readyReplicas
+            updated = status.replicas if kind == "ReplicaSet" else status.updatedReplicas
         strategy = raw.spec.updateStrategy.type if raw.spec.updateStrategy else ""
         return Workload(
             ref=WorkloadRef(API_VERSIONS[kind], kind, meta.namespace, meta.name),
             uid=meta.uid,
             resource_version=meta.resourceVersion,
-            replicas_wanted=counts[0],
-            replicas_seen=counts[1],
-            replicas_ready=status.numberReady if kind == "DaemonSet" else status.readyReplicas,
-            replicas_updated=_updated(status, kind),
+            replicas_wanted=wanted,
+            replicas_seen=seen,
+            replicas_ready=ready,
+            replicas_updated=updated,
             generation=meta.generation,
             generation_observed=status.observedGeneration,
             selector=self._selector(meta, raw.spec.selector, NOTHING_MATCHES) or NOTHING_MATCHES,
@@ -354,12 +355,6 @@ class Decoder:
 def parse_time(text: str) -> float:
     """Return an RFC 3339 time as Unix seconds. Pods of one rollout share it, and so its float."""
     return parse_moment(text)
-
-
-def _updated(status: WorkloadStatus, kind: str) -> int:
-    if kind == "DaemonSet":
-        return status.updatedNumberScheduled
-    return status.replicas if kind == "ReplicaSet" else status.updatedReplicas
 
 
 def _condition(conditions: list[RawCondition] | None, kind: str) -> RawCondition | None:
