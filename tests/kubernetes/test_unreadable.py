@@ -21,6 +21,7 @@ from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.core.cluster import ObjectRef, WorkloadRef
 from equipoise.core.errors import WorldFailed
+from equipoise.crd.definition import DefinedKind
 from equipoise.crd.targets import Mode
 from equipoise.ports import PolicyObject
 from tests.support.damage import DEPTH
@@ -65,7 +66,7 @@ def policies_of(script: Script) -> Iterator[tuple[KubernetesPolicies, Player]]:
     """Run a server with this script, and give the policies that are read from it."""
     with playing(script) as player, session(player.url, world=Time().world()) as client:
         made = KubernetesPolicies(
-            client, group=GROUP, version=VERSION, name="ScalingPolicy", plural=PLURAL, timings=TIMINGS
+            client, DefinedKind(GROUP, VERSION, "ScalingPolicy", PLURAL, "", {}), timings=TIMINGS
         )
         try:
             yield made, player

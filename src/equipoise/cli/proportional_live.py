@@ -71,9 +71,7 @@ class _Policies:
         self.request = request
         self.session = session
         self.where = request.cluster.scope(session.client, own)
-        self.policies = KubernetesPolicies(
-            session.client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
-        )
+        self.policies = KubernetesPolicies(session.client, kind)
         self.loop = ProportionalLoop(
             cluster=session.cluster,
             sizes=KubernetesSizes(session.client, session.cluster, [self.where] if self.where else ()),

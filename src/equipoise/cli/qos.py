@@ -98,9 +98,7 @@ def _policies(client: "Client") -> "Iterator[PolicyObject]":
     from equipoise.qos.objects import QOS_KINDS
 
     for kind in QOS_KINDS:
-        policies = KubernetesPolicies(
-            client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
-        )
+        policies = KubernetesPolicies(client, kind)
         try:
             yield from policies.listed()
         except ApiError as error:

@@ -73,10 +73,7 @@ def main() -> None:
     kind = ROTATION_POLICY
     policies = KubernetesPolicies(
         client,
-        group=kind.group,
-        version=kind.version,
-        name=kind.name,
-        plural=kind.plural,
+        kind,
         namespaces=(asked.namespace,),
     )
     marks = Path(asked.kubeconfig).parent / f"signalled-{asked.identity}-{asked.namespace}"

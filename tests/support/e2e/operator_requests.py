@@ -14,7 +14,7 @@ from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.core.cluster import ObjectRef, PodRef, WorkloadRef
 from equipoise.core.ledger import Ledger
-from equipoise.crd.definition import Standing
+from equipoise.crd.definition import DefinedKind, Standing
 from equipoise.ports import PolicyObject
 from equipoise.recommendation.analytics import new_recommendation
 from equipoise.recommendation.policy import AdoptionType, AdviceType
@@ -83,7 +83,7 @@ def make_analytics(plane: ControlPlane, name: str, **more: str) -> None:
 
 def _policies(client: Client) -> KubernetesPolicies:
     return KubernetesPolicies(
-        client, group="equipoise.dev", version="v1alpha1", name="RotationPolicy", plural="rotationpolicies"
+        client, DefinedKind("equipoise.dev", "v1alpha1", "RotationPolicy", "rotationpolicies", "", {})
     )
 
 

@@ -8,6 +8,7 @@ from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.cluster import CachedCluster
 from equipoise.adapters.kubernetes.policies import KubernetesAnalyses, KubernetesPolicies
 from equipoise.adapters.kubernetes.reflector import Reflector
+from equipoise.crd.definition import DefinedKind
 from equipoise.ports import PolicyObject
 
 Looking = Callable[[], Sequence[PolicyObject]]
@@ -15,7 +16,7 @@ Looking = Callable[[], Sequence[PolicyObject]]
 
 def policies(client: Client) -> tuple[Reflector[Any], Looking]:
     made = KubernetesPolicies(
-        client, group="equipoise.dev", version="v1", name="RotationPolicy", plural="rotationpolicies"
+        client, DefinedKind("equipoise.dev", "v1", "RotationPolicy", "rotationpolicies", "", {})
     )
     return made.reflector, made.policies
 

@@ -29,7 +29,7 @@ from equipoise.adapters.kubernetes.structs import ObjectMeta
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.documents import refuse_deep
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
-from equipoise.crd.definition import Standing
+from equipoise.crd.definition import DefinedKind, Standing
 from equipoise.ports import PolicyObject, StoreConflict
 
 OBSERVED = "equipoise.dev/observed"
@@ -113,20 +113,16 @@ class KubernetesPolicies:
     def __init__(
         self,
         client: Client,
+        kind: DefinedKind,
         *,
-        group: str,
-        version: str,
-        name: str,
-        plural: str,
         namespaces: Collection[str] = (),
         timings: Timings | None = None,
     ) -> None:
         """Create the reflector; with `namespaces`, policies elsewhere are ignored."""
-        kind = custom_resources(group, version, name, plural)
-        self._kind = kind
+        self._kind = custom_resources(kind.group, kind.version, kind.name, kind.plural)
         self._client = client
         self._namespaces = frozenset(namespaces)
-        self.reflector = Reflector(client, kind, timings=timings)
+        self.reflector = Reflector(client, self._kind, timings=timings)
 
     def policies(self) -> Sequence[PolicyObject]:
         """Return the cached policies; raise Unreachable when the cache is stale."""

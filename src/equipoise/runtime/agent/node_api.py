@@ -228,9 +228,7 @@ def _is_absent(reflector: Reflector[Any]) -> bool:
 
 
 def _policies(client: Client, kind: DefinedKind) -> KubernetesPolicies:
-    return KubernetesPolicies(
-        client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
-    )
+    return KubernetesPolicies(client, kind)
 
 
 class OwnerLookup:

@@ -98,14 +98,7 @@ class OperatorWiring:
 
     def policies(self, kind: DefinedKind) -> KubernetesPolicies:
         """Return a watched cache of the custom resources of a kind."""
-        policies = KubernetesPolicies(
-            self.client,
-            group=kind.group,
-            version=kind.version,
-            name=kind.name,
-            plural=kind.plural,
-            namespaces=self.settings.namespaces,
-        )
+        policies = KubernetesPolicies(self.client, kind, namespaces=self.settings.namespaces)
         self.watch(policies.reflector)
         return policies
 
