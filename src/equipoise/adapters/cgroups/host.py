@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 from equipoise.adapters.cgroups import proc
@@ -78,16 +79,9 @@ class Layout:
 def find_layout(root: Path, parent: str = "") -> Layout:
     """Find how containers are kept below a mount of cgroups; `parent` is where to look for `kubepods`."""
     try:
-        return _found(root, parent)
-    except OSError as error:
-        raise WorldFailed(f"{error.filename or root}: {error.strerror or error}") from error
-
-
-def _found(root: Path, parent: str) -> Layout:
-    is_v2 = (root / "cgroup.controllers").is_file()
-    cpu = root if is_v2 else _controller(root, "cpu")
-    for place in (parent,) if parent else PARENTS:
-        for is_systemd in (False, True):
+        is_v2 = (root / "cgroup.controllers").is_file()
+        cpu = root if is_v2 else _controller(root, "cpu")
+        for place, is_systemd in product((parent,) if parent else PARENTS, (False, True)):
             below = _kubepods(place, is_systemd=is_systemd)
             if (cpu / below).is_dir():
                 return Layout(
@@ -98,6 +92,8 @@ def _found(root: Path, parent: str) -> Layout:
                     is_systemd=is_systemd,
                     stem=f"{place}-kubepods" if place and is_systemd and not parent else "kubepods",
                 )
+    except OSError as error:
+        raise WorldFailed(f"{error.filename or root}: {error.strerror or error}") from error
     where = f"{cpu}/{parent}" if parent else str(cpu)
     raise WorldFailed(f"{where}: no cgroup of pods (kubepods or kubepods.slice); is a kubelet running here?")
 
@@ -163,11 +159,11 @@ class HostNode:
         try:
             busy, cpus = proc.cpu_time(self.proc, self._ticks)
             total, used = proc.memory(self.proc)
+            nanos: int | None = busy
             if self.is_of_pods:
-                whole = self._read("", self.monotonic(), is_deep=True)
-                busy_of_pods, used = (None, None) if whole is None else (whole.cpu_nanos, whole.memory_bytes)
-                return NodeCounters(busy_of_pods, self.monotonic(), cpus, total, used, proc.gauges(self.proc))
-            return NodeCounters(busy, self.monotonic(), cpus, total, used, proc.gauges(self.proc))
+                whole = self._read("", is_deep=True)
+                nanos, used = (None, None) if whole is None else (whole.cpu_nanos, whole.memory_bytes)
+            return NodeCounters(nanos, self.monotonic(), cpus, total, used, proc.gauges(self.proc))
         except OSError as error:
             raise WorldFailed(f"{error.filename or self.proc}: {error.strerror or error}") from error
 
@@ -181,7 +177,7 @@ class HostNode:
         for container in containers:
             try:
                 place = self._place(container)
-                counters = None if place is None else self._read(place, self.monotonic(), is_deep=is_deep)
+                counters = None if place is None else self._read(place, is_deep=is_deep)
             except OSError as error:
                 failures.append(error)
                 counters = Counters(None, self.monotonic())
@@ -203,8 +199,8 @@ class HostNode:
             self._places[container.id] = place
         return place
 
-    def _read(self, place: str, at: float, *, is_deep: bool) -> Counters | None:
-        cpu = self._cpu_nanos(place)
+    def _read(self, place: str, *, is_deep: bool) -> Counters | None:
+        at, cpu = self.monotonic(), self._cpu_nanos(place)
         if cpu is None or not is_deep:
             return None if cpu is None else Counters(cpu, at)
         quota, period = self.quota(place)

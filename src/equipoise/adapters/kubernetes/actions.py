@@ -22,14 +22,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from equipoise.adapters.kubernetes.client import STRATEGIC_PATCH, Client
+from equipoise.adapters.kubernetes.decode import time_or_none
 from equipoise.adapters.kubernetes.errors import REFUSALS, ApiError, bad_answer
 from equipoise.adapters.kubernetes.kinds import DAEMONSETS, NODES, PODS, list_items
 from equipoise.adapters.kubernetes.objects import Document, path_of, time_text
 from equipoise.adapters.kubernetes.reflector import Marked
 from equipoise.adapters.kubernetes.structs import RawPod
 from equipoise.core.cluster import ObjectRef, PodRef
-from equipoise.core.errors import DECODE_ERRORS
-from equipoise.core.quantity import parse_moment
 from equipoise.ports import EvictionAnswer, EvictionResult
 
 SENTENCE_BYTES_MAX = 1024
@@ -269,7 +268,8 @@ class NodeMarks:
         before = next((c for c in conditions if c.get("type") == kind), {})
         condition = {"type": kind, "status": status, "reason": reason, "message": message}
         is_same = all(before.get(name, "") == value for name, value in condition.items())
-        if is_same and now - _seconds(before.get("lastHeartbeatTime")) < HEARTBEAT_SECONDS:
+        written_at = time_or_none(before.get("lastHeartbeatTime"))
+        if is_same and written_at is not None and now - written_at < HEARTBEAT_SECONDS:
             return False
         changed_at = before.get("lastTransitionTime") if before.get("status") == status else None
         times = {"lastHeartbeatTime": time_text(now), "lastTransitionTime": changed_at or time_text(now)}
@@ -303,13 +303,6 @@ class NodeMarks:
 
 def _is(taint: Document, key: str, effect: str) -> bool:
     return taint.get("key") == key and taint.get("effect") == effect
-
-
-def _seconds(text: object) -> float:
-    try:
-        return parse_moment(text)
-    except DECODE_ERRORS:
-        return float("-inf")
 
 
 class DaemonPod(NamedTuple):

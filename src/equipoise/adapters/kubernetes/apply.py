@@ -138,7 +138,6 @@ class KubernetesApplier:
         """By kind and namespace: when the right to annotate was checked, and the answer."""
 
     def apply_hpa(self, manifest: Mapping[str, Any], *, is_dry_run: bool = False) -> ApplyAnswer:
-        """Create this HPA, or update the one that we created; an HPA of another owner is not changed."""
         about, target = _subject(manifest)
         began_at = self._client.world.monotonic()
         try:

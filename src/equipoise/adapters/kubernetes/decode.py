@@ -357,6 +357,14 @@ def parse_time(text: str) -> float:
     return parse_moment(text)
 
 
+def time_or_none(text: str | None) -> float | None:
+    """Return an RFC 3339 time as Unix seconds; None where it is absent or cannot be read."""
+    try:
+        return None if text is None else parse_time(text)
+    except DECODE_ERRORS:
+        return None
+
+
 def _condition(conditions: list[RawCondition] | None, kind: str) -> RawCondition | None:
     return next((condition for condition in conditions or () if condition.type == kind), None)
 

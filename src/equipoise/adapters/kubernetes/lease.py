@@ -262,7 +262,6 @@ class LeaseElection:
         self._thread: threading.Thread | None = None
 
     def epoch(self) -> int | None:
-        """Return the Lease transition that we lead in; None when we do not lead or are unsure."""
         belief = self._belief
         if belief is None or self._monotonic() - belief.since >= self.renew_seconds:
             return None

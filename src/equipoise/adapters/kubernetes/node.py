@@ -13,7 +13,7 @@ import msgspec
 
 from equipoise.adapters.kubernetes.actions import Taint
 from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.decode import Decoder, parse_time
+from equipoise.adapters.kubernetes.decode import Decoder, time_or_none
 from equipoise.adapters.kubernetes.kinds import NODES, ResourceKind, cluster_key
 from equipoise.adapters.kubernetes.structs import (
     ObjectMeta,
@@ -110,8 +110,8 @@ def _pod(_: Decoder, raw: _RawPodOnNode) -> NodePod:
         qos_class=status.qosClass or "BestEffort",
         priority=spec.priority or 0,
         priority_class=spec.priorityClassName,
-        started_at=_time(status.startTime),
-        deletion_at=_time(meta.deletionTimestamp),
+        started_at=time_or_none(status.startTime),
+        deletion_at=time_or_none(meta.deletionTimestamp),
         grace_seconds=meta.deletionGracePeriodSeconds,
         owner="" if owner is None else owner.kind,
         is_mirror=MIRROR in (meta.annotations or {}),
@@ -187,13 +187,6 @@ def nanos_of(amounts: Quantities | None, name: str) -> int:
         return 0
 
 
-def _time(text: str | None) -> float | None:
-    try:
-        return None if text is None else parse_time(text)
-    except DECODE_ERRORS:
-        return None
-
-
 PODS_OF_NODE: ResourceKind[NodePod] = ResourceKind("Pod", "pods", "", "v1", _RawPodOnNode, _pod)
 NODE: ResourceKind[ObservedNode] = ResourceKind(
     "Node", "nodes", "", "v1", _RawNodeWithTaints, _node, cluster_key, is_namespaced=False
@@ -208,10 +201,13 @@ class _Measured(msgspec.Struct):
     workingSetBytes: int | None = None
 
 
-class _ContainerStats(msgspec.Struct):
-    name: str
+class _Usage(msgspec.Struct):
     cpu: _Measured = msgspec.field(default_factory=_Measured)
     memory: _Measured = msgspec.field(default_factory=_Measured)
+
+
+class _ContainerStats(_Usage, kw_only=True):
+    name: str
 
 
 class _PodOfStats(msgspec.Struct):
@@ -223,13 +219,8 @@ class _PodStats(msgspec.Struct):
     containers: list[_ContainerStats] | None = None
 
 
-class _NodeStats(msgspec.Struct):
-    cpu: _Measured = msgspec.field(default_factory=_Measured)
-    memory: _Measured = msgspec.field(default_factory=_Measured)
-
-
 class _StatsSummary(msgspec.Struct):
-    node: _NodeStats
+    node: _Usage
     pods: list[_PodStats] | None = None
 
 
@@ -261,12 +252,10 @@ def read_from_kubelet(client: Client, node: str, pods: list[NodePod]) -> tuple[N
     before = dict.fromkeys(after, Counters(0, 0.0))
     cpus = max(1, nanos_of(sizes, "cpu") // NANO)
     total = nanos_of(sizes, "memory") // NANO
-    used = summary.node
+    cpu, memory = summary.node.cpu.usageNanoCores, summary.node.memory.workingSetBytes
     return (
         NodeReading(NodeCounters(0, 0.0, cpus, total, None, {}), before),
-        NodeReading(
-            NodeCounters(used.cpu.usageNanoCores, 1.0, cpus, total, used.memory.workingSetBytes, {}), after
-        ),
+        NodeReading(NodeCounters(cpu, 1.0, cpus, total, memory, {}), after),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -20,7 +20,7 @@ import msgspec
 
 from equipoise.adapters.kubernetes.apply import MANAGER, OWNER_LABEL
 from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.decode import parse_time
+from equipoise.adapters.kubernetes.decode import time_or_none
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable, bad_answer
 from equipoise.adapters.kubernetes.kinds import ResourceKind, list_kind
 from equipoise.adapters.kubernetes.objects import ApiResourceList, path_of, write_status
@@ -60,9 +60,6 @@ class CustomResource(PolicyObject):
 def _custom_resource(raw: RawPolicy, api_version: str, kind: str, unreadable: str = "") -> CustomResource:
     meta = raw.metadata
     refuse_deep([raw.spec, raw.status])
-    created_at = 0.0  # long ago: an unreadable time does not count as new
-    with suppress(*DECODE_ERRORS):
-        created_at = parse_time(meta.creationTimestamp) if meta.creationTimestamp else 0.0
     return CustomResource(
         ref=ObjectRef(api_version, kind, meta.namespace, meta.name, meta.uid),
         generation=meta.generation,
@@ -70,7 +67,7 @@ def _custom_resource(raw: RawPolicy, api_version: str, kind: str, unreadable: st
         spec=raw.spec,
         status=raw.status or {},
         labels=meta.labels or {},
-        created_at=created_at,
+        created_at=time_or_none(meta.creationTimestamp) or 0.0,  # an unreadable time does not count as new
         unreadable=unreadable,
         observed=(meta.annotations or {}).get(OBSERVED, ""),
     )
@@ -146,7 +143,6 @@ class KubernetesPolicies:
             raise
 
     def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
-        """Replace a policy's status; raise StoreConflict when the policy has changed or was deleted."""
         kind = self._kind
         path = kind.path(policy.ref.namespace, policy.ref.name)
         try:
