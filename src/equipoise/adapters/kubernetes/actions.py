@@ -257,7 +257,6 @@ class NodeMarks:
         return self._change_taints(node, change)
 
     def remove_taint(self, node: str, key: str, effect: str = "NoSchedule") -> bool:
-        """Remove a taint from a node."""
         return self._change_taints(node, lambda taints: [t for t in taints if not _is(t, key, effect)])
 
     def set_condition(self, node: str, kind: str, status: str, reason: str, message: str) -> bool:

@@ -53,7 +53,6 @@ class Pool:
         return found  # type: ignore[return-value] # equal keys have equal types here
 
     def find(self, key: object) -> object:
-        """Return the value of this key, or None."""
         return self._entries.get(key)
 
     def put(self, key: object, value: object) -> None:

@@ -116,13 +116,8 @@ class CachedCluster:
             kind.name: Reflector(client, kind, namespace=namespace, timings=timings)
             for kind in LISTED_WORKLOADS
         }
-        self.reflectors: tuple[Reflector[Any], ...] = (
-            self._pods,
-            self._nodes,
-            self._hpas,
-            self._pdbs,
-            *self._workloads.values(),
-        )
+        others = (self._pods, self._nodes, self._hpas, self._pdbs)
+        self.reflectors: tuple[Reflector[Any], ...] = (*others, *self._workloads.values())
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -219,13 +214,9 @@ class KubernetesSelectedPods:
         self._client = client
         self._namespace = namespace
         self._changed = threading.Event()
+        params, on_change = {"labelSelector": selector}, self._on_change
         self.reflector = Reflector(
-            client,
-            PODS,
-            namespace=namespace,
-            params={"labelSelector": selector},
-            on_change=self._on_change,
-            timings=timings,
+            client, PODS, namespace=namespace, params=params, on_change=on_change, timings=timings
         )
 
     def pods(self) -> Sequence[Pod]:

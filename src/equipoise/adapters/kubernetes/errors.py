@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import responses
 from typing import Any, NamedTuple, get_type_hints
@@ -71,27 +72,21 @@ class ApiStatus(msgspec.Struct, frozen=True):
     details: StatusDetails | None = None
 
 
+@dataclass(eq=False, repr=False)
 class ApiError(WorldFailed):
     """The API server answered with an error."""
 
-    def __init__(
-        self,
-        address: str,
-        request: str,
-        status: int,
-        *,
-        reason: str = "",
-        message: str = "",
-        causes: tuple[StatusCause, ...] = (),
-        retry_after_seconds: float | None = None,
-    ) -> None:
-        super().__init__(f"{address} refused {request}: {status} {reason}{': ' if message else ''}{message}")
-        self.address = address
-        self.status = status
-        self.reason = reason
-        self.message = message
-        self.causes = causes
-        self.retry_after_seconds = retry_after_seconds
+    address: str
+    request: str
+    status: int
+    reason: str = ""
+    message: str = ""
+    causes: tuple[StatusCause, ...] = ()
+    retry_after_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        refused = f"{self.address} refused {self.request}: {self.status} {self.reason}"
+        super().__init__(f"{refused}{': ' if self.message else ''}{self.message}")
 
     @property
     def is_not_found(self) -> bool:

@@ -166,6 +166,10 @@ class Listing(Generic[R]):
     """The objects that could not be decoded; `records` has their kind's stand-in, if any."""
 
 
+PageReader = Callable[[bytes, Listing[R]], ListMeta]
+"""Adds the records of a page to the list."""
+
+
 def list_kind(
     client: Client,
     kind: ResourceKind[R],
@@ -215,7 +219,7 @@ def _reader(
     at_once: Callable[[bytes], ListPage[R]],
     one: Callable[[bytes], R | None],
     stand_in: Callable[[Outline], R | None],
-) -> Callable[[bytes, Listing[R]], ListMeta]:
+) -> PageReader[R]:
     """Return a function that reads a page at once, and object by object where that fails."""
 
     def read(body: bytes, listing: Listing[R]) -> ListMeta:
@@ -246,11 +250,7 @@ def _reader(
 
 
 def _list(
-    client: Client,
-    path: str,
-    read: Callable[[bytes, Listing[R]], ListMeta],
-    params: Parameters | None,
-    page_size: int,
+    client: Client, path: str, read: PageReader[R], params: Parameters | None, page_size: int
 ) -> Listing[R]:
     restarts = 0
     while True:
@@ -263,9 +263,7 @@ def _list(
                 raise
 
 
-def _list_once(
-    client: Client, path: str, read: Callable[[bytes, Listing[R]], ListMeta], params: dict[str, str | int]
-) -> Listing[R]:
+def _list_once(client: Client, path: str, read: PageReader[R], params: dict[str, str | int]) -> Listing[R]:
     listing: Listing[R] = Listing([], "", [])
     for _ in range(PAGES_MAX):
         body = client.get(path, params, bytes_max=PAGE_BYTES_MAX)

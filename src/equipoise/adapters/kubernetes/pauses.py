@@ -55,16 +55,10 @@ class NamespaceMarks(msgspec.Struct, frozen=True, gc=False):
     paused_everywhere: str | None = None
 
 
-def _marks(decoder: Decoder, raw: RawNamespace) -> NamespaceMarks:
-    del decoder
+def _marks(_: Decoder, raw: RawNamespace) -> NamespaceMarks:
     meta, annotations = raw.metadata, raw.metadata.annotations or {}
-    return NamespaceMarks(
-        meta.name,
-        meta.uid,
-        meta.resourceVersion,
-        _text(annotations.get(PAUSED)),
-        _text(annotations.get(PAUSED_EVERYWHERE)),
-    )
+    paused, everywhere = (_text(annotations.get(key)) for key in (PAUSED, PAUSED_EVERYWHERE))
+    return NamespaceMarks(meta.name, meta.uid, meta.resourceVersion, paused, everywhere)
 
 
 NAMESPACES: ResourceKind[NamespaceMarks] = ResourceKind(

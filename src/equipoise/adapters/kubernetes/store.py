@@ -215,7 +215,6 @@ def _path(workload: WorkloadRef) -> str:
 
 
 def _workload_of(ledger: RawLedger) -> WorkloadRef | None:
-    """Return the workload that the ledger names."""
     try:
         said = msgspec.convert(ledger.data.get("workload"), type=LedgerOwner)
     except DECODE_ERRORS:

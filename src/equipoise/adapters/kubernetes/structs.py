@@ -68,12 +68,17 @@ class Volume(msgspec.Struct, gc=False):
     hostPath: dict[str, object] | None = None
 
 
-class PodSpec(msgspec.Struct, gc=False):
-    nodeName: str = ""
+class TemplateSpec(msgspec.Struct, gc=False):
+    """What we read of the spec of a pod, and of a pod template alike."""
+
     containers: list[RawContainer] = []
     initContainers: list[RawContainer] | None = None
-    volumes: list[Volume] | None = None
     resources: Resources | None = None
+
+
+class PodSpec(TemplateSpec, gc=False):
+    nodeName: str = ""
+    volumes: list[Volume] | None = None
     priority: int | None = None
     priorityClassName: str = ""
 
@@ -148,12 +153,6 @@ class Expression(msgspec.Struct, gc=False):
 class RawLabelSelector(msgspec.Struct, gc=False):
     matchLabels: dict[str, str] | None = None
     matchExpressions: list[Expression] | None = None
-
-
-class TemplateSpec(msgspec.Struct, gc=False):
-    containers: list[RawContainer] = []
-    initContainers: list[RawContainer] | None = None
-    resources: Resources | None = None
 
 
 class PodTemplate(msgspec.Struct, gc=False):
