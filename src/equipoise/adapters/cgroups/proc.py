@@ -5,7 +5,7 @@ A file is read whole, at once; one that vanished or is invalid is None.
 
 import errno
 import os
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from equipoise.core.errors import WorldFailed
@@ -108,16 +108,10 @@ def gauges(proc: Path) -> dict[str, str]:
     for minutes, load in zip((1, 5, 15), loads, strict=False):
         found |= _number(f"cpu_load_{minutes}_min", load)
     for resource in ("cpu", "memory", "io"):
-        for line in _lines(proc / "pressure" / resource):
-            found |= _pressure(resource, line)
+        with suppress(OSError):  # compiled in, but switched off
+            for line in (read(proc / "pressure" / resource) or b"").splitlines():
+                found |= _pressure(resource, line)
     return found
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    try:
-        yield from (read(path) or b"").splitlines()
-    except OSError:
-        return  # compiled in, but switched off
 
 
 def _pressure(resource: str, line: bytes) -> dict[str, str]:

@@ -30,7 +30,6 @@ class Warnings:
         self._first.setdefault(what, where)
 
     def sentences(self) -> tuple[str, ...]:
-        """Return one sentence for each kind of warning."""
         return tuple(f"{what}: {n} times, first in {self._first[what]}" for what, n in self._counts.items())
 
 

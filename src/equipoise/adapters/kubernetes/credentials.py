@@ -277,7 +277,6 @@ class TokenFileSource:
             return Credential(f"Bearer {self._token}", certificate_of(self._identity))
 
     def renew(self, refused: Credential) -> bool:
-        """Read the file again and return whether the token changed."""
         with self._lock:
             self._read_at = float("-inf")
         return self.current() != refused

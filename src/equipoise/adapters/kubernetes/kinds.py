@@ -93,14 +93,6 @@ class ResourceKind(Generic[R]):
         return self._objects.decode(body)
 
 
-def split_page(body: bytes) -> ListPage[bytes]:
-    """Return a page with its objects undecoded; raise ValueError where the body is no page."""
-    parts = members(body)
-    metadata = msgspec.json.decode(parts.get("metadata", b""), type=ListMeta)
-    items = parts.get("items", b"null")
-    return ListPage(metadata, None if items == b"null" else elements(items))
-
-
 def cluster_key(record: Any) -> tuple[str, str]:
     """Return the key of an object without a namespace."""
     return "", record.name
@@ -234,8 +226,10 @@ def _reader(
         return page.metadata
 
     def one_by_one(body: bytes, listing: Listing[R]) -> ListMeta:
-        page = split_page(body)
-        for item in page.items or ():
+        parts = members(body)
+        metadata = msgspec.json.decode(parts.get("metadata", b""), type=ListMeta)
+        items = parts.get("items", b"null")
+        for item in elements(items) if items != b"null" else ():
             try:
                 record = one(item)
             except DECODE_ERRORS as error:
@@ -244,7 +238,7 @@ def _reader(
                 record = stand_in(outline)
             if record is not None:
                 listing.records.append(record)
-        return page.metadata
+        return metadata
 
     return read
 

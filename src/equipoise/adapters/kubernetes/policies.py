@@ -216,9 +216,8 @@ def look_at(client: Client, group: str, version: str, plural: str) -> Definition
 def _served(client: Client, group: str, version: str, plural: str) -> Definition:
     name = f"{plural}.{group}"
     try:
-        names = {
-            each.name for each in client.get_as(ApiResourceList, f"/apis/{group}/{version}").resources or ()
-        }
+        listed = client.get_as(ApiResourceList, f"/apis/{group}/{version}").resources
+        names = {each.name for each in listed or ()}
     except ApiError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
@@ -246,7 +245,6 @@ class KubernetesAnalyses:
         self._namespaces = frozenset(namespaces)
         self._reflectors: dict[str, Reflector[CustomResource]] = {}
         self._definitions: dict[str, Definition] = {}
-        """By the kind, as the reflectors."""
         self._checked_at = float("-inf")
         try:
             self.definition_owner()

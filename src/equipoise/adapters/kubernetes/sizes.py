@@ -143,7 +143,6 @@ class CachedSizes(KubernetesSizes):
         }
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Return a workload; DaemonSets are read from their caches."""
         if (ref.kind, ref.group) != ("DaemonSet", "apps"):
             return super().workload(ref)
         reflector = self.reflectors.get(ref.namespace) or self.reflectors.get(None)
