@@ -119,7 +119,7 @@ def opened(seed: int, started_at: float, journal: Path, state: Path) -> Iterator
 
 @contextmanager
 def _redis(state: Path) -> Iterator[str]:
-    from equipoise.adapters.redis.embedded import embedded
+    from equipoise.adapters.redis.connect import embedded
 
     with embedded(state) as url:
         yield url

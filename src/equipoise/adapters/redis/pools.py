@@ -1,6 +1,5 @@
 """The port `Pools` on Redis. Each call sends its version of the tiers, which the script checks."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
@@ -8,9 +7,8 @@ from typing import Any
 from redis import Redis, RedisCluster
 
 from equipoise.adapters.redis.connect import eviction_of
-from equipoise.adapters.redis.errors import IN_DOUBT, Request, WrongKeyType, certain, explained
-from equipoise.adapters.redis.scripts import Scripts
-from equipoise.adapters.redis.snapshot import PoolsReader
+from equipoise.adapters.redis.scripts import IN_DOUBT, Request, Scripts, WrongKeyType, certain, explained
+from equipoise.adapters.redis.snapshot import PoolsReader, version_of
 from equipoise.core.decision import (
     MovePod,
     RegisterPod,
@@ -108,10 +106,10 @@ class RedisPools:
     ) -> list[PoolAnswer]:
         """Move idle pods; return one answer for each, and move none twice."""
         current = self._current_config()
-        if _version(current[0]) != version:
+        if version_of(current[0]) != version:
             self._config = None
             current = self._current_config()
-        if _version(current[0]) != version:
+        if version_of(current[0]) != version:
             return [PoolAnswer(PoolCode.CONFIG_CHANGED, move.pod) for move in moves]
         mark = "1" if marks_busy else ""
         calls = [
@@ -189,13 +187,13 @@ class RedisPools:
                 # Also our own write, whose answer was lost, and which was then asked for again. It is written
                 # once more, since a replica could say the same of what its primary has forgotten.
                 tiers_to_empty = ()
-            elif _version(before) != version:
+            elif version_of(before) != version:
                 return PoolAnswer(PoolCode.CONFIG_CHANGED)
             words = [before or "", self._dry(""), text, *tiers_to_empty]
             code, *rest = self._scripts.run("set_config", words, request)
             if code == PoolCode.CONFIG_CHANGED and self._read_config() == text:
                 code = PoolCode.STORED.value
-        detail = _version(text) if code == PoolCode.STORED else ""
+        detail = version_of(text) if code == PoolCode.STORED else ""
         answer = PoolAnswer(PoolCode(code), tier=rest[0] if rest else "", detail=detail)
         return self._certainly("set_config", answer, request)
 
@@ -203,9 +201,7 @@ class RedisPools:
         self, writer: str, pod: str, *arguments: str, request: Request | None = None
     ) -> PoolAnswer:
         request = request or Request()
-        code, *rest = self._run(writer, request, pod, *arguments)
-        tier, detail = [*rest, "", ""][:2]
-        return self._certainly(writer, PoolAnswer(PoolCode(code), pod, tier, detail), request)
+        return self._answer(writer, pod, self._run(writer, request, pod, *arguments), request)
 
     def _about_pods(
         self, writer: str, pods: Sequence[str], arguments: Sequence[Sequence[str]]
@@ -221,22 +217,24 @@ class RedisPools:
         answers = []
         for pod, words, reply, request in zip(pods, arguments, replies, requests, strict=True):
             try:
-                code, *rest = _expect_answer(reply)
-                if code == PoolCode.CONFIG_CHANGED:
+                answered = _expect_answer(reply)
+                if answered[0] == PoolCode.CONFIG_CHANGED:
                     self._config = None
-                    answer = self._about_pod(writer, pod, *words, request=request)
+                    answers.append(self._about_pod(writer, pod, *words, request=request))
                 else:
-                    tier, detail = [*rest, "", ""][:2]
-                    answer = self._certainly(writer, PoolAnswer(PoolCode(code), pod, tier, detail), request)
-                answers.append(answer)
+                    answers.append(self._answer(writer, pod, answered, request))
             except EquipoiseError as error:
                 answers.append(failed(error, pod))
         return answers
 
     def _about_call(self, writer: str, call: str, *arguments: str) -> PoolAnswer:
         request = Request()
-        code, *rest = self._run(writer, request, call, *arguments)
-        pod, tier, detail = [*rest, "", "", ""][:3]
+        code, pod, *rest = [*self._run(writer, request, call, *arguments), ""]
+        return self._answer(writer, pod, [code, *rest], request)
+
+    def _answer(self, writer: str, pod: str, answered: Sequence[str], request: Request) -> PoolAnswer:
+        """Return a script's answer: a code, then a tier and a detail where it has them."""
+        code, tier, detail = [*answered, "", ""][:3]
         return self._certainly(writer, PoolAnswer(PoolCode(code), pod, tier, detail), request)
 
     def _certainly(self, writer: str, answer: PoolAnswer, request: Request) -> PoolAnswer:
@@ -291,10 +289,6 @@ def _expect_answer(reply: list[Any] | WorldFailed) -> list[Any]:
     if isinstance(reply, WorldFailed):
         raise reply
     return reply
-
-
-def _version(text: str | None) -> str:
-    return "" if not text else hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def _epoch(epoch: int | None) -> str:

@@ -15,8 +15,7 @@ import msgspec
 from redis import Redis, RedisCluster
 
 from equipoise.adapters.http import one_line
-from equipoise.adapters.redis.errors import explained
-from equipoise.adapters.redis.scripts import Scripts
+from equipoise.adapters.redis.scripts import Scripts, explained
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 from equipoise.core.pools import EPOCH_MAX, PodKeys, PoolsSnapshot, TierKeys
 
@@ -94,7 +93,7 @@ def decode_pages(prefix: str, pages: Sequence[SnapshotPage]) -> PoolsSnapshot:
     return PoolsSnapshot(
         prefix=prefix,
         config=config,
-        version="" if not config else hashlib.sha1(config.encode(), usedforsecurity=False).hexdigest(),
+        version=version_of(config),
         epoch=int(epoch) if is_epoch and epoch else None,
         pools=tuple(
             TierKeys(tier, kind, free, tuple(seen.assigned[tier]), seen.available[tier])
@@ -106,6 +105,11 @@ def decode_pages(prefix: str, pages: Sequence[SnapshotPage]) -> PoolsSnapshot:
         wrong={key: kind for number, key, kind in _in_groups(pages[-1].wrong, 3) if number == 0},
         unreadable_epoch=None if is_epoch else epoch,
     )
+
+
+def version_of(config: str | None) -> str:
+    """Return the version of the tiers, by which a change of them is noticed; empty without tiers."""
+    return hashlib.sha1(config.encode(), usedforsecurity=False).hexdigest() if config else ""
 
 
 def _expect_text(*words: object) -> None:
