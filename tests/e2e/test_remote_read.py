@@ -22,9 +22,9 @@ from equipoise.adapters.prometheus.remote_read.read import Form, RemoteRead
 from equipoise.adapters.prometheus.remote_read.windows import STALE
 from equipoise.adapters.prometheus.scheduler import HistoryReading
 from equipoise.adapters.prometheus.settings import PrometheusSettings
-from equipoise.adapters.prometheus.strategies import CPU, MEMORY, ReducedUsage
+from equipoise.adapters.prometheus.strategies import ReducedUsage
 from equipoise.adapters.prometheus.transport import Direct
-from equipoise.ports.cluster import UsageHistory
+from equipoise.ports.cluster import CPU, MEMORY, UsageHistory
 from tests.e2e.conftest import Offered
 from tests.support.e2e.remote_read import END, containers
 from tests.testbed import ControlPlane, Kwok, Prometheus, StartPrometheus, wait_until

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from equipoise.adapters.prometheus.strategies import MEMORY
+from equipoise.ports.cluster import MEMORY
 from tests.support.prometheus.histories import END, REFUSED, START, history_of, read_all
 from tests.support.prometheus.server import BUILD_INFO, Request, Response, ok, serving, vector
 from tests.support.prometheus.usage import container, metrics, rows

@@ -37,6 +37,8 @@ from equipoise.adapters.prometheus.transport import OK, PrometheusTransport
 
 A = TypeVar("A")
 B = TypeVar("B")
+OnBytes = Callable[[int], None]
+"""Called with the size of each part of an answer as it arrives."""
 
 BACKOFF = Backoff(attempts_max=5, first_seconds=0.25, delay_max_seconds=5.0)
 WHOLE_AND_PRESENT = MappingProxyType(
@@ -86,9 +88,7 @@ class PrometheusClient:
     def address(self) -> str:
         return self.transport.address
 
-    def instant(
-        self, query: str, at: float | None = None, on_bytes: Callable[[int], None] | None = None
-    ) -> QueryAnswer:
+    def instant(self, query: str, at: float | None = None, on_bytes: OnBytes | None = None) -> QueryAnswer:
         """Return a query's value at one time; without a time, at the server's present time."""
         fields = {"query": query} if at is None else {"query": query, "time": f"{at:.3f}"}
         body = self.call("/api/v1/query", fields)
@@ -100,7 +100,7 @@ class PrometheusClient:
         """Return an instant vector as columns of these labels."""
         return decode_vector(self.instant(query, at), labels, self.limits.series_max)
 
-    def range(self, query: str, grid: Grid, on_bytes: Callable[[int], None] | None = None) -> QueryAnswer:
+    def range(self, query: str, grid: Grid, on_bytes: OnBytes | None = None) -> QueryAnswer:
         """Return a query's values on a grid that is within the server's limit of points."""
         fields = {
             "query": query,

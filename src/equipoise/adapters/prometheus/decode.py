@@ -55,7 +55,6 @@ class _Envelope(msgspec.Struct, gc=False):
     errorType: str = ""
     error: str = ""
     warnings: list[str] | None = None
-    infos: list[str] | None = None
     isPartial: bool | None = None
     """Reported by a cluster of VictoriaMetrics."""
 
@@ -67,11 +66,9 @@ class QueryAnswer:
     result_type: str
     result: msgspec.Raw
     warnings: tuple[str, ...]
-    infos: tuple[str, ...]
     address: str
     text: bytes = b""
     """The whole body, where it has nothing but a matrix."""
-    """Why data may be missing: the server's own warnings."""
     partial: tuple[str, ...] = ()
     """Why data may be missing from the answer, in the server's words."""
 
@@ -84,8 +81,6 @@ class Vector:
     values: NDArray[np.float64]
     warnings: tuple[str, ...] = ()
     """What makes the answer partial or doubtful."""
-    infos: tuple[str, ...] = ()
-    """What the server remarks on the query."""
     partial: tuple[str, ...] = ()
     """Why data may be missing from the answer, in the server's words."""
 
@@ -112,19 +107,13 @@ def open_answer(body: bytes, address: str) -> QueryAnswer:
     if body.startswith(_PLAIN_BEGIN) and body.endswith(_PLAIN_ENDS):
         # Nothing but a result: what lies between is looked at once, when it is decoded as a list.
         result = memoryview(body)[len(_PLAIN_BEGIN) - 1 : body.rindex(b"}}")]
-        return QueryAnswer("matrix", msgspec.Raw(result), (), (), address, body)
+        return QueryAnswer("matrix", msgspec.Raw(result), (), address, body)
     envelope = _envelope(body, address)
     if not envelope.data:
         raise Malformed(f"{address} answered a success without data: a result was expected")
     data = decode_json(envelope.data, _Data, address)
-    return QueryAnswer(
-        data.resultType,
-        data.result,
-        tidy(envelope.warnings or ()),
-        tidy(envelope.infos or ()),
-        address,
-        partial=_partial(envelope),
-    )
+    warnings = tidy(envelope.warnings or ())
+    return QueryAnswer(data.resultType, data.result, warnings, address, partial=_partial(envelope))
 
 
 def _partial(envelope: _Envelope) -> tuple[str, ...]:
@@ -194,7 +183,7 @@ def decode_vector(answer: QueryAnswer, labels: Sequence[str], series_max: int) -
         list(map(sys.intern, map(attrgetter(f"metric.label_{i}"), floats))) for i in range(len(labels))
     )
     values = numbers([s.value[1] for s in floats], answer.address)
-    return Vector(columns, values, warnings, answer.infos, answer.partial)
+    return Vector(columns, values, warnings, answer.partial)
 
 
 def decode_series(body: bytes, labels: Sequence[str], series_max: int, address: str) -> list[tuple[str, ...]]:

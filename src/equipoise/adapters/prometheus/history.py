@@ -17,7 +17,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from equipoise.adapters.prometheus.client import PrometheusClient
+from equipoise.adapters.prometheus.client import OnBytes, PrometheusClient
 from equipoise.adapters.prometheus.decode import decode_number, tidy
 from equipoise.adapters.prometheus.errors import (
     SPLITTABLE,
@@ -33,7 +33,7 @@ from equipoise.adapters.prometheus.remote_read.rates import window_for
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
 from equipoise.adapters.prometheus.scheduler import HistoryReading
 from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames, check_label, no_text
-from equipoise.adapters.prometheus.strategies import TEXT_MAX_BYTES, Job, OnBytes, QueryBatch, grid_of, packed
+from equipoise.adapters.prometheus.strategies import TEXT_MAX_BYTES, Job, QueryBatch, grid_of, packed
 from equipoise.ports.cluster import Grouping, Measure, Reduction, UsageHistory
 
 READS_MAX = 2

@@ -139,7 +139,7 @@ class PrometheusMetrics:
         columns = tuple([key[i] for key in found.keys] for i in range(len(self.names.labels)))
         warnings = (*answer.warnings, *(HISTOGRAMS_LEFT_OUT for _ in range(raw.has_histograms)))
         whole = is_covered(window_seconds, found.spans, found.counts, at - found.last)
-        rates = Vector(columns, found.rates, warnings, answer.infos, answer.partial)
+        rates = Vector(columns, found.rates, warnings, answer.partial)
         return rates.known(), Vector(columns, found.last).known(), Vector(columns, whole.astype(np.float64))
 
     def _covered(

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from equipoise.adapters.prometheus.client import PrometheusClient
+from equipoise.adapters.prometheus.client import OnBytes, PrometheusClient
 from equipoise.adapters.prometheus.decode import tidy
 from equipoise.adapters.prometheus.errors import (
     SPLITTABLE,
@@ -31,7 +31,6 @@ from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, Rem
 from equipoise.adapters.prometheus.settings import LabelNames
 from equipoise.adapters.prometheus.strategies import (
     Job,
-    OnBytes,
     QueryBatch,
     ReducedUsage,
     by_promql,
