@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from sys import intern
-from typing import Protocol
 from urllib.parse import quote
 
 import msgspec
 import numpy as np
 
+from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import parse_time
 from equipoise.adapters.kubernetes.errors import ApiError, elements, members, outline_of
 from equipoise.adapters.prometheus.metrics import Number
@@ -32,21 +32,6 @@ class ResourceMetricsAbsent(WorldFailed):
 
 class ResourceMetricsMalformed(WorldFailed):
     """The answer is no valid list of pod metrics."""
-
-
-class UsageReader(Protocol):
-    """The methods of the Kubernetes client that are used."""
-
-    @property
-    def address(self) -> str:
-        """Return the API server's name in messages."""
-        ...
-
-    def get(
-        self, path: str, params: Mapping[str, str | int | bool] | None = None, *, bytes_max: int = ...
-    ) -> bytes:
-        """Read a path; a refusal raises."""
-        ...
 
 
 class _PodMeta(msgspec.Struct, gc=False):
@@ -83,7 +68,7 @@ class _List(msgspec.Struct, gc=False):
 class ResourceMetrics:
     """CPU usage from metrics.k8s.io. Its window is the server's own, mostly 10 to 30 seconds."""
 
-    api: UsageReader
+    api: Client
     memory_max_bytes: int = 256 * 1024 * 1024
 
     def cpu_usage(

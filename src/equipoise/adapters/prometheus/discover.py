@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from equipoise.adapters.http import NO_RETRIES
+from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.prometheus.candidates import (
     GOVERNING_SERVICE,
@@ -37,7 +38,7 @@ from equipoise.adapters.prometheus.errors import (
     clean,
 )
 from equipoise.adapters.prometheus.settings import QueryLimits
-from equipoise.adapters.prometheus.transport import ApiServer, ServiceProxy
+from equipoise.adapters.prometheus.transport import ServiceProxy
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 
 NAMESPACES = ("monitoring",)
@@ -114,7 +115,7 @@ class DiscoveredPrometheus:
         return Candidate(one.namespace, one.service, one.port, one.scheme, one.path_prefix)
 
 
-def find(api: ApiServer, namespaces: Sequence[str] = NAMESPACES) -> DiscoveredPrometheus:
+def find(api: Client, namespaces: Sequence[str] = NAMESPACES) -> DiscoveredPrometheus:
     """Return the Prometheus of these namespaces.
 
     All candidates are queried. The preferred one that answers is chosen, unless one without an answer has the
@@ -145,7 +146,7 @@ def find(api: ApiServer, namespaces: Sequence[str] = NAMESPACES) -> DiscoveredPr
     return DiscoveredPrometheus(ServiceProxy(api, *chosen.candidate), chosen.how, tuple(others))
 
 
-def still(api: ApiServer, chosen: Candidate) -> Candidate | None:
+def still(api: Client, chosen: Candidate) -> Candidate | None:
     """Return the present address of a server that was chosen before; None without its Service."""
     listing = _listing(api, chosen.namespace, time.monotonic() + SEARCH_SECONDS)
     for one in listing.ranked:
@@ -154,7 +155,7 @@ def still(api: ApiServer, chosen: Candidate) -> Candidate | None:
     return chosen if chosen.service in listing.services else None
 
 
-def look_elsewhere(api: ApiServer, namespaces: Sequence[str]) -> Elsewhere:
+def look_elsewhere(api: Client, namespaces: Sequence[str]) -> Elsewhere:
     """Return candidates in other namespaces, as far as the rights allow; none of them is queried.
 
     Tenants may have created these objects, so neither a failure nor a long list is an error.
@@ -190,7 +191,7 @@ def _collect(items: Iterator[T], by_namespace: dict[str, list[T]]) -> str:
     return ""
 
 
-def _listing(api: ApiServer, namespace: str, ends_at: float) -> _Listing:
+def _listing(api: Client, namespace: str, ends_at: float) -> _Listing:
     """Read the candidates of one namespace."""
     objects = list(_objects(api, namespace, ends_at))
     services = list(_list(api, _services_path(namespace), ServiceObject, ends_at))
@@ -201,7 +202,7 @@ def _listing(api: ApiServer, namespace: str, ends_at: float) -> _Listing:
     )
 
 
-def _objects(api: ApiServer, namespace: str | None, ends_at: float) -> Iterator[PrometheusObject]:
+def _objects(api: Client, namespace: str | None, ends_at: float) -> Iterator[PrometheusObject]:
     where = "" if namespace is None else f"/namespaces/{namespace}"
     try:
         path = f"/apis/monitoring.coreos.com/v1{where}/prometheuses"
@@ -231,7 +232,7 @@ def _refuse_shards(objects: Sequence[PrometheusObject]) -> None:
             )
 
 
-def _list(api: ApiServer, path: str, kind: type[T], ends_at: float, *, is_strict: bool = True) -> Iterator[T]:
+def _list(api: Client, path: str, kind: type[T], ends_at: float, *, is_strict: bool = True) -> Iterator[T]:
     """Yield a list page by page; raise where it is too long or takes too long.
 
     An object that cannot be decoded is an error only where `is_strict`.
@@ -264,7 +265,7 @@ def _list(api: ApiServer, path: str, kind: type[T], ends_at: float, *, is_strict
 
 
 def _asked(
-    api: ApiServer, ranked: Sequence[RankedCandidate], ends_at: float
+    api: Client, ranked: Sequence[RankedCandidate], ends_at: float
 ) -> list[tuple[RankedCandidate, PrometheusFailed | None]]:
     """Query all candidates, several at a time; return each one's failure, None for a Prometheus."""
 
@@ -330,7 +331,7 @@ def _undecided(
 
 
 def _not_found(
-    api: ApiServer,
+    api: Client,
     namespaces: Sequence[str],
     listings: Iterable[_Listing],
     answers: Sequence[tuple[RankedCandidate, PrometheusFailed | None]],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 from urllib.parse import urlencode
@@ -13,7 +13,15 @@ from urllib.parse import urlencode
 import urllib3
 from urllib3 import exceptions
 
-from equipoise.adapters.http import AnswerTooLarge, explain, parse_retry_after, read_bounded, tls_context
+from equipoise.adapters.http import (
+    AnswerTooLarge,
+    causes,
+    explain,
+    parse_retry_after,
+    read_bounded,
+    tls_context,
+)
+from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.prometheus.errors import (
     Malformed,
     NotPrometheus,
@@ -186,7 +194,7 @@ def _beginning(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
 
 
 def translate(error: Exception, address: str, bytes_max: int) -> PrometheusFailed:
-    chain = list(_causes(error))
+    chain = list(causes(error))
     clause = explain(error, address)
     if isinstance(error, AnswerTooLarge):
         return PrometheusTooLarge(
@@ -211,47 +219,6 @@ def translate(error: Exception, address: str, bytes_max: int) -> PrometheusFaile
     return PrometheusUnreachable(clause)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    waiting: list[object] = [error]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, BaseException) and id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            waiting += [one.__cause__, getattr(one, "reason", None), *one.args]
-
-
-class ApiServer(Protocol):
-    """The methods of the Kubernetes client that are used: reads, and requests through the proxy."""
-
-    @property
-    def address(self) -> str:
-        """The API server's name in messages."""
-        ...
-
-    def get(
-        self, path: str, params: Mapping[str, str | int | bool] | None = None, *, bytes_max: int = ...
-    ) -> bytes:
-        """Read a path; a refusal raises."""
-        ...
-
-    def request_raw(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str | int] | None = None,
-        fields: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = ...,
-        timeout_seconds: float | None = None,
-        preload: bool = True,
-    ) -> urllib3.BaseHTTPResponse:
-        """Send once and return any answer; urllib3's exceptions are not translated."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class ServiceProxy:
     """A Prometheus behind a Service, through the API server's proxy.
@@ -259,7 +226,7 @@ class ServiceProxy:
     Queries are GETs, which need the right `get` on `services/proxy`; `post` needs `create` as well.
     """
 
-    api: ApiServer
+    api: Client
     namespace: str
     service: str
     port: str
