@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from equipoise.adapters.http import NO_RETRIES, Backoff, TryAgain, with_retries
+from equipoise.adapters.http import NO_RETRIES, Backoff, with_retries
 from equipoise.adapters.prometheus.decode import (
     QueryAnswer,
     Vector,
@@ -33,7 +33,7 @@ from equipoise.adapters.prometheus.errors import (
 from equipoise.adapters.prometheus.matrix import Grid
 from equipoise.adapters.prometheus.promql import has_quoted_names
 from equipoise.adapters.prometheus.settings import QueryLimits
-from equipoise.adapters.prometheus.transport import OK, PrometheusTransport
+from equipoise.adapters.prometheus.transport import OK, PrometheusTransport, retry_if_transient
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -157,7 +157,12 @@ class PrometheusClient:
 
         # The last wait ends before the deadline; then the last failure is raised.
         return with_retries(
-            attempt, _judge, self._backoff, sleep=self._sleep, rng=self._rng, monotonic=self._monotonic
+            attempt,
+            retry_if_transient,
+            self._backoff,
+            sleep=self._sleep,
+            rng=self._rng,
+            monotonic=self._monotonic,
         )
 
     def _ask(self, path: str, fields: Mapping[str, str], left_seconds: float) -> bytes:
@@ -227,9 +232,3 @@ def _build_info(build: _Build) -> BuildInfo:
         # VictoriaMetrics reports a version of Prometheus, and no revision.
         return BuildInfo("VictoriaMetrics", "")
     return BuildInfo("Thanos" if build.version.startswith("0.") else "Prometheus", build.version)
-
-
-def _judge(error: Exception) -> TryAgain | None:
-    if isinstance(error, PrometheusFailed) and error.is_transient:
-        return TryAgain(error.retry_after_seconds)
-    return None

@@ -15,6 +15,7 @@ from urllib3 import exceptions
 
 from equipoise.adapters.http import (
     AnswerTooLarge,
+    TryAgain,
     causes,
     explain,
     parse_retry_after,
@@ -217,6 +218,13 @@ def translate(error: Exception, address: str, bytes_max: int) -> PrometheusFaile
     ):
         return NotPrometheus(f"{clause}: the Prometheus API was expected")
     return PrometheusUnreachable(clause)
+
+
+def retry_if_transient(error: Exception) -> TryAgain | None:
+    """Return whether a request may be sent again, and the server's Retry-After."""
+    if isinstance(error, PrometheusFailed) and error.is_transient:
+        return TryAgain(error.retry_after_seconds)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
