@@ -17,16 +17,9 @@ from enum import StrEnum
 
 import numpy as np
 
+from equipoise.adapters.prometheus import errors
 from equipoise.adapters.prometheus.client import OnBytes, PrometheusClient
 from equipoise.adapters.prometheus.decode import decode_number, tidy
-from equipoise.adapters.prometheus.errors import (
-    SPLITTABLE,
-    Incomplete,
-    Malformed,
-    NotOffered,
-    QueryFailed,
-    Unavailable,
-)
 from equipoise.adapters.prometheus.matrix import POINT_BYTES, Grid
 from equipoise.adapters.prometheus.promql import Matcher, label_name, one_of, selector
 from equipoise.adapters.prometheus.remote_read.rates import window_for
@@ -144,7 +137,7 @@ class PrometheusHistory:
             return "PromQL was asked for"
         try:
             return RemoteRead(self.client.transport, self.read_limits).probe()
-        except (NotOffered, Unavailable, Malformed) as error:
+        except (errors.NotOffered, errors.Unavailable, errors.Malformed) as error:
             if self.source is HistorySource.REMOTE_READ:
                 raise
             return str(error)
@@ -170,7 +163,7 @@ class PrometheusHistory:
             answer = self.client.instant(counting, at)
             self._partial += answer.partial
             counted = decode_number(answer)
-        except QueryFailed:
+        except errors.QueryFailed:
             counted = None
         interval = 3600.0 / counted if counted is not None and counted >= 1 else INTERVAL_SECONDS
         unit = 1.0 if interval < _FINE_SECONDS else 5.0
@@ -200,7 +193,7 @@ class PrometheusHistory:
         """
         (within,) = job.batch.matchers(self.names)
         counting = f"count({selector(job.measure.metric, (*job.fixed, *within))})"
-        with suppress(QueryFailed, *SPLITTABLE):
+        with suppress(errors.QueryFailed, *errors.SPLITTABLE):
             answer = self.client.instant(counting, (job.grid.start_ms - job.window_ms) / 1000)
             self._partial += answer.partial
 
@@ -211,7 +204,7 @@ class PrometheusHistory:
         counting = f"count by ({label_name(label)}) ({selector(job.measure.metric, (*job.fixed, *within))})"
         try:
             vector = self.client.vector(counting, at, (label,))
-        except (QueryFailed, *SPLITTABLE):
+        except (errors.QueryFailed, *errors.SPLITTABLE):
             return [job.batch], job.batch.namespaces or ()
         self._partial += vector.partial
         counts = dict(zip(vector.columns[0], vector.values.astype(np.int64).tolist(), strict=True))
@@ -261,7 +254,7 @@ class PrometheusOwners:
         query = selector(METRIC, (one_of(label, names), *extra))
         try:
             vector = self.client.vector(query, at, LABELS)
-        except SPLITTABLE:
+        except errors.SPLITTABLE:
             middle = len(names) // 2
             if not middle:
                 raise
@@ -269,6 +262,6 @@ class PrometheusOwners:
             self._ask(label, names[middle:], at, found)
             return
         if vector.partial:
-            raise Incomplete(f"{self.client.address} answered in part: {vector.partial[0]}")
+            raise errors.Incomplete(f"{self.client.address} answered in part: {vector.partial[0]}")
         for namespace, exported, replica_set, kind, name in zip(*vector.columns, strict=True):
             found[exported or namespace, replica_set] = (kind, name)

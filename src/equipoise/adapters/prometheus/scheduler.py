@@ -13,18 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from equipoise.adapters.prometheus import errors
 from equipoise.adapters.prometheus.client import OnBytes, PrometheusClient
 from equipoise.adapters.prometheus.decode import tidy
-from equipoise.adapters.prometheus.errors import (
-    SPLITTABLE,
-    Malformed,
-    NotOffered,
-    PrometheusFailed,
-    PrometheusUnreachable,
-    QueryFailed,
-    TimedOut,
-    Unavailable,
-)
 from equipoise.adapters.prometheus.matrix import Key
 from equipoise.adapters.prometheus.promql import selector
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
@@ -41,12 +32,12 @@ from equipoise.adapters.prometheus.strategies import (
 from equipoise.ports.cluster import Grouping, Reduction, UsageHistory
 
 OTHER_STRATEGY_MAY_SUCCEED = (
-    NotOffered,
-    Malformed,
-    Unavailable,
-    QueryFailed,
-    PrometheusUnreachable,
-    TimedOut,
+    errors.NotOffered,
+    errors.Malformed,
+    errors.Unavailable,
+    errors.QueryFailed,
+    errors.PrometheusUnreachable,
+    errors.TimedOut,
 )
 """Failures of a strategy after which the next one is tried."""
 NUMBER_BYTES = 8
@@ -115,7 +106,7 @@ class HistoryReading:
         if not smaller:
             try:
                 return self._asked(job)
-            except SPLITTABLE as error:
+            except errors.SPLITTABLE as error:
                 smaller = self._smaller(job)
                 if not smaller:
                     return self._otherwise(job, error)
@@ -137,7 +128,7 @@ class HistoryReading:
         start_ms = job.grid.start_ms - job.window_ms
         try:
             found = self.client.series(asked, start_ms / 1000, job.grid.end_ms / 1000, (self.names.pod,))
-        except PrometheusFailed:
+        except errors.PrometheusFailed:
             return []  # whatever the failure is, the reported error is that the namespace is too large
         counts = Counter(pod for (pod,) in found)
         pods = {pod: counts[pod] for pod in sorted(counts)}
@@ -157,12 +148,12 @@ class HistoryReading:
                 return self._history(job, self._by_promql(job), "PromQL")
         try:
             return self._history(job, self._by_remote_read(job), f"remote read ({self.offered.value})")
-        except SPLITTABLE:
+        except errors.SPLITTABLE:
             raise
         except OTHER_STRATEGY_MAY_SUCCEED as error:
             return self._otherwise(job, error)
 
-    def _otherwise(self, job: Job, error: PrometheusFailed) -> UsageHistory:
+    def _otherwise(self, job: Job, error: errors.PrometheusFailed) -> UsageHistory:
         """Return the result by PromQL, where remote read failed."""
         if self.must_offer or isinstance(self.offered, str):
             raise error
@@ -205,7 +196,7 @@ class HistoryReading:
 
         try:
             return attempt()
-        except PrometheusFailed as error:
+        except errors.PrometheusFailed as error:
             if not error.is_transient:
                 raise
         return attempt()

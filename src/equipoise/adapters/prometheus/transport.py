@@ -23,16 +23,8 @@ from equipoise.adapters.http import (
     tls_context,
 )
 from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.prometheus.errors import (
-    Malformed,
-    NotPrometheus,
-    PrometheusFailed,
-    PrometheusTooLarge,
-    PrometheusUnreachable,
-    Reply,
-    TimedOut,
-    TlsFailed,
-)
+from equipoise.adapters.prometheus import errors
+from equipoise.adapters.prometheus.errors import Reply
 from equipoise.adapters.prometheus.settings import PrometheusSettings
 
 CONNECT_MAX_SECONDS = 10.0
@@ -194,35 +186,35 @@ def _beginning(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
         return b""
 
 
-def translate(error: Exception, address: str, bytes_max: int) -> PrometheusFailed:
+def translate(error: Exception, address: str, bytes_max: int) -> errors.PrometheusFailed:
     chain = list(causes(error))
     clause = explain(error, address)
     if isinstance(error, AnswerTooLarge):
-        return PrometheusTooLarge(
+        return errors.PrometheusTooLarge(
             f"{address} answered more than {bytes_max} bytes, the memory for one answer: "
             "narrow the namespaces or the time range, or raise prometheus memory_max_bytes"
         )
     if any(isinstance(e, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) for e in chain):
-        return PrometheusUnreachable(clause)
+        return errors.PrometheusUnreachable(clause)
     if any(isinstance(e, (ssl.SSLError, exceptions.SSLError)) for e in chain):
-        return TlsFailed(clause)
+        return errors.TlsFailed(clause)
     if any(isinstance(e, exceptions.DecodeError) for e in chain):
-        return Malformed(f"{address} answered a body that is not packed in the way that it says")
+        return errors.Malformed(f"{address} answered a body that is not packed in the way that it says")
     # urllib3 counts a refused connection and an unknown name among its timeouts.
     is_refused = any(isinstance(e, exceptions.NewConnectionError) for e in chain)
     if not is_refused and any(isinstance(e, (exceptions.TimeoutError, TimeoutError)) for e in chain):
-        return TimedOut(clause)
+        return errors.TimedOut(clause)
     if any(
         isinstance(e, http.client.BadStatusLine) and not isinstance(e, http.client.RemoteDisconnected)
         for e in chain
     ):
-        return NotPrometheus(f"{clause}: the Prometheus API was expected")
-    return PrometheusUnreachable(clause)
+        return errors.NotPrometheus(f"{clause}: the Prometheus API was expected")
+    return errors.PrometheusUnreachable(clause)
 
 
 def retry_if_transient(error: Exception) -> TryAgain | None:
     """Return whether a request may be sent again, and the server's Retry-After."""
-    if isinstance(error, PrometheusFailed) and error.is_transient:
+    if isinstance(error, errors.PrometheusFailed) and error.is_transient:
         return TryAgain(error.retry_after_seconds)
     return None
 

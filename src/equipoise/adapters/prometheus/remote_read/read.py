@@ -23,17 +23,8 @@ import urllib3
 from numpy.typing import NDArray
 
 from equipoise.adapters.http import AnswerTooLarge, Backoff, read_bounded, with_retries
-from equipoise.adapters.prometheus.errors import (
-    Malformed,
-    NotOffered,
-    PrometheusFailed,
-    PrometheusTooLarge,
-    QueryFailed,
-    TimedOut,
-    TooHeavy,
-    clean,
-    refusal,
-)
+from equipoise.adapters.prometheus import errors
+from equipoise.adapters.prometheus.errors import clean, refusal
 from equipoise.adapters.prometheus.promql import Matcher
 from equipoise.adapters.prometheus.remote_read.batches import BatchWindow, SeriesBatch, decoded, tidied
 from equipoise.adapters.prometheus.remote_read.frames import (
@@ -152,7 +143,7 @@ class RemoteRead:
 
     def _open(self, body: bytes) -> urllib3.BaseHTTPResponse:
         if not isinstance(self._transport, Posts):
-            raise NotOffered(f"{self.address} is reached in a way that carries no remote read")
+            raise errors.NotOffered(f"{self.address} is reached in a way that carries no remote read")
         transport = self._transport
 
         def attempt() -> urllib3.BaseHTTPResponse:
@@ -165,14 +156,14 @@ class RemoteRead:
             attempt, retry_if_transient, BACKOFF, sleep=self._sleep, monotonic=self._monotonic
         )
 
-    def _refused(self, response: urllib3.BaseHTTPResponse) -> PrometheusFailed:
+    def _refused(self, response: urllib3.BaseHTTPResponse) -> errors.PrometheusFailed:
         reply = read_reply(response, 0, self._monotonic() + self._limits.silence_seconds)
         error = refusal(reply, self.address)
         if reply.status in _REFUSING and _LIMIT.search(reply.body.decode("utf-8", "replace")):
-            return TooHeavy(str(error))
+            return errors.TooHeavy(str(error))
         is_refused = reply.status in _REFUSING and reply.status != _TOO_MANY_REQUESTS
         if is_refused or reply.status == _NOT_IMPLEMENTED or reply.location:
-            return NotOffered(f"no remote read: {error}")
+            return errors.NotOffered(f"no remote read: {error}")
         return error
 
     def _form(self, response: urllib3.BaseHTTPResponse) -> Form:
@@ -185,7 +176,8 @@ class RemoteRead:
             kind = "a stream whose end cannot be known"
         if kind == "application/x-protobuf":
             return Form.SAMPLES
-        raise NotOffered(f"no remote read: {self.address} answered {clean(kind, 80) or 'no content type'}")
+        answered = clean(kind, 80) or "no content type"
+        raise errors.NotOffered(f"no remote read: {self.address} answered {answered}")
 
     def _batches(
         self,
@@ -215,22 +207,24 @@ class RemoteRead:
             if size > self._limits.stream_max_bytes:
                 raise AnswerTooLarge
             if self._monotonic() > deadline:
-                raise TimedOut(f"{self.address} did not end its answer in {self._limits.total_seconds:g} s")
+                raise errors.TimedOut(
+                    f"{self.address} did not end its answer in {self._limits.total_seconds:g} s"
+                )
             if on_bytes:
                 on_bytes(len(part))
             yield from frames.feed(part)
         frames.close()
 
 
-def _named(error: DamagedFrame | FrameTooLarge, address: str) -> PrometheusFailed:
+def _named(error: DamagedFrame | FrameTooLarge, address: str) -> errors.PrometheusFailed:
     if isinstance(error, FrameTooLarge):
-        return PrometheusTooLarge(
+        return errors.PrometheusTooLarge(
             f"{address} answered {error}, more than the memory for it: narrow the namespaces"
         )
     text = str(error)
     if text.startswith("the server broke off"):
-        return QueryFailed(f"{address}: {text}")
-    return Malformed(f"{address} answered a remote read that is cut off or damaged: {text}")
+        return errors.QueryFailed(f"{address}: {text}")
+    return errors.Malformed(f"{address} answered a remote read that is cut off or damaged: {text}")
 
 
 _RUN_MIN, _RUN_MAX = 8, 1024
