@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from equipoise.adapters.prometheus.client import BuildInfo
 from equipoise.adapters.prometheus.errors import (
     BadUserQuery,
     Malformed,
@@ -13,7 +14,6 @@ from equipoise.adapters.prometheus.errors import (
     TooManySeries,
     Unavailable,
 )
-from equipoise.adapters.prometheus.metrics import BuildInfo
 from equipoise.adapters.prometheus.settings import LabelNames
 from equipoise.ports import Metrics
 from tests.support.kubernetes.server import deaf_port

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from equipoise.adapters.prometheus.client import BuildInfo, PrometheusClient
 from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, Vector, decode_number, tidy
-from equipoise.adapters.prometheus.errors import SPLITTABLE, BadQuery, BadUserQuery, Malformed, QueryFailed
+from equipoise.adapters.prometheus.errors import (
+    SPLITTABLE,
+    BadQuery,
+    BadUserQuery,
+    Incomplete,
+    Malformed,
+    QueryFailed,
+)
 from equipoise.adapters.prometheus.promql import (
     EXACT_NAMES_MAX,
     CpuQueries,
@@ -25,7 +32,10 @@ from equipoise.adapters.prometheus.promql import (
     Shard,
     Tally,
     named,
+    of_installation,
+    one_of,
     plan,
+    selector,
 )
 from equipoise.adapters.prometheus.range import Raw, at_the_end
 from equipoise.adapters.prometheus.settings import (
@@ -33,6 +43,7 @@ from equipoise.adapters.prometheus.settings import (
     LabelNames,
     PrometheusSettings,
     QueryLimits,
+    check_label,
     no_text,
 )
 from equipoise.adapters.prometheus.transport import Direct, PrometheusTransport
@@ -311,9 +322,6 @@ def _dropped(is_number: NDArray[np.bool_], is_fresh: NDArray[np.bool_]) -> list[
     return warnings
 
 
-__all__ = ["BuildInfo", "Number", "PrometheusMetrics"]
-
-
 def connect(
     where: PrometheusSettings | PrometheusTransport,
     *,
@@ -328,3 +336,51 @@ def connect(
     limits = limits or QueryLimits()
     transport = Direct(where, limits.concurrency_max) if isinstance(where, PrometheusSettings) else where
     return PrometheusMetrics(PrometheusClient(transport, limits), names, dict(extra_matchers or {}))
+
+
+OWNERS_METRIC = "kube_replicaset_owner"
+OWNERS_LABELS = ("namespace", "exported_namespace", "replicaset", "owner_kind", "owner_name")
+"""A scrape without `honor_labels` renames the object's namespace label."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusOwners:
+    """Owners from a Prometheus that scrapes kube-state-metrics; empty where none does.
+
+    An instant selector is enough, since a ReplicaSet outlives its pods by ten revisions; a range of days
+    would cost the server fifteen times as much.
+    """
+
+    client: PrometheusClient
+    extra_matchers: Mapping[str, str] = field(default_factory=no_text)
+
+    def __post_init__(self) -> None:
+        for label in self.extra_matchers:
+            check_label(label)
+
+    def replica_sets(self, namespaces: Sequence[str], at: float) -> Mapping[tuple[str, str], tuple[str, str]]:
+        """Return the kind and name of the owner by namespace and ReplicaSet."""
+        names = sorted(set(namespaces))
+        found: dict[tuple[str, str], tuple[str, str]] = {}
+        if names:
+            for label in ("namespace", "exported_namespace"):
+                self._ask(label, names, at, found)
+        return found
+
+    def _ask(
+        self, label: str, names: Sequence[str], at: float, found: dict[tuple[str, str], tuple[str, str]]
+    ) -> None:
+        query = selector(OWNERS_METRIC, (one_of(label, names), *of_installation(self.extra_matchers)))
+        try:
+            vector = self.client.vector(query, at, OWNERS_LABELS)
+        except SPLITTABLE:
+            middle = len(names) // 2
+            if not middle:
+                raise
+            self._ask(label, names[:middle], at, found)
+            self._ask(label, names[middle:], at, found)
+            return
+        if vector.partial:
+            raise Incomplete(f"{self.client.address} answered in part: {vector.partial[0]}")
+        for namespace, exported, replica_set, kind, name in zip(*vector.columns, strict=True):
+            found[exported or namespace, replica_set] = (kind, name)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import groupby
 from operator import itemgetter
+from os.path import commonprefix
 from typing import NamedTuple
 
 import numpy as np
@@ -34,13 +35,14 @@ COUNTS_PER_MILLISECOND = 2**20
 SAMPLES_PER_SERIES = 2**20
 """More than a window holds of one series: what is added for each series tells how many there are."""
 
-_META = frozenset("\\.+*?()|[]{}^$")
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_META = str.maketrans({letter: f"\\{letter}" for letter in "\\.+*?()|[]{}^$"})
+_CONTROLS = {chr(code): f"\\x{code:02x}" for code in (*range(0x20), 0x7F)}
+_ESCAPES = str.maketrans({**_CONTROLS, "\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 def quote(text: str) -> str:
     """Write a PromQL string, which follows Go's rules."""
-    return '"' + "".join(_ESCAPES.get(c) or _escape_control(c) for c in text) + '"'
+    return f'"{text.translate(_ESCAPES)}"'
 
 
 def label_name(name: str) -> str:
@@ -57,14 +59,9 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"\s*(=~|!~|!=|=)?')
 """Text in quotes, and the operator behind it."""
 
 
-def _escape_control(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x20 or code == 0x7F else character  # noqa: PLR2004
-
-
 def escape_regex(text: str) -> str:
     """Make a text stand for itself in a regular expression (RE2)."""
-    return "".join(f"\\{c}" if c in _META else c for c in text)
+    return text.translate(_META)
 
 
 class Matcher(NamedTuple):
@@ -84,6 +81,16 @@ def one_of(label: str, values: Iterable[str]) -> Matcher:
     if len(unique) == 1:
         return Matcher(label, "=", unique[0])
     return Matcher(label, "=~", "|".join(map(escape_regex, unique)))
+
+
+def of_containers(names: LabelNames) -> tuple[Matcher, ...]:
+    """Match containers, but neither a pod as a whole nor its sandbox."""
+    return (Matcher(names.container, "!=", ""), Matcher(names.container, "!=", "POD"))
+
+
+def of_installation(extra: Mapping[str, str]) -> tuple[Matcher, ...]:
+    """Match what the user added to every query, such as `cluster="eu-1"`."""
+    return tuple(Matcher(label, "=", value) for label, value in sorted(extra.items()))
 
 
 def selector(metric: str, matchers: Iterable[Matcher]) -> str:
@@ -196,10 +203,8 @@ class CpuQueries:
         return f"{of_several} by ({', '.join(map(label_name, self.names.labels))}) ({expression})"
 
     def _select(self, matchers: Iterable[Matcher]) -> str:
-        container = self.names.container
-        fixed = (Matcher(container, "!=", ""), Matcher(container, "!=", "POD"))
-        extra = (Matcher(label, "=", value) for label, value in sorted(self.extra.items()))
-        return selector(self.names.metric, (*fixed, *matchers, *extra))
+        terms = (*of_containers(self.names), *matchers, *of_installation(self.extra))
+        return selector(self.names.metric, terms)
 
 
 EXACT_NAMES_MAX = 256
@@ -303,7 +308,8 @@ def prefix_regex(pods: Sequence[str], before: str, after: str) -> str:
     """
     prefixes, whole = set(), set()
     for pod in pods:
-        length = max(_shared(pod, before), _shared(pod, after)) + 1
+        # By letters, as is meant here.
+        length = max(len(commonprefix([pod, other])) for other in (before, after)) + 1  # noqa: RUF071
         if length <= len(pod):
             prefixes.add(pod[:length])
         else:
@@ -312,11 +318,6 @@ def prefix_regex(pods: Sequence[str], before: str, after: str) -> str:
     beginnings = "|".join(map(escape_regex, sorted(shortest)))
     terms = [f"(?:{beginnings}).*"] if beginnings else []
     return "|".join([*terms, *map(escape_regex, sorted(whole))])
-
-
-def _shared(one: str, other: str) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (mine, theirs) in pairs if mine != theirs), min(len(one), len(other)))
 
 
 def plan(
@@ -337,9 +338,11 @@ def plan(
         return []
     if sum(map(len, asked.values())) <= min(EXACT_NAMES_MAX, series_max // containers_per_pod):
         return [Shard(tuple(asked.items()), Reach.PODS)]
-    sizes = _sizes(asked, series_by_namespace, containers_per_pod)
     series_max = max(1, int(series_max * FILL))
-    if series_by_namespace is not None:
+    if series_by_namespace is None:
+        sizes = {ns: len(pods) * containers_per_pod for ns, pods in asked.items()}
+    else:
+        sizes = {ns: series_by_namespace.get(ns, 0) for ns in asked}
         total = sum(series_by_namespace.values())
         if total <= series_max and sum(sizes.values()) >= OPEN_SHARE_MIN * total:
             return [Shard(tuple(asked.items()), Reach.EVERYTHING)]
@@ -347,14 +350,6 @@ def plan(
     planned = sum(len(pods) for shard in shards for _, pods in shard.asked)
     assert planned == sum(map(len, asked.values())), "each pod is asked for once"
     return shards
-
-
-def _sizes(
-    asked: Mapping[str, Sequence[str]], counts: Mapping[str, int] | None, containers_per_pod: int
-) -> dict[str, int]:
-    if counts is None:
-        return {ns: len(pods) * containers_per_pod for ns, pods in asked.items()}
-    return {ns: counts.get(ns, 0) for ns in asked}
 
 
 def _pack(
