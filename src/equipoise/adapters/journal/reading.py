@@ -11,8 +11,14 @@ import msgspec
 
 from equipoise.adapters.http import one_line
 from equipoise.adapters.journal import schema
-from equipoise.adapters.journal.jsonlines import JsonLinesReader, parts_of
-from equipoise.adapters.journal.records import Damages, JournalReader, Query, unpack
+from equipoise.adapters.journal.records import (
+    Damages,
+    JournalReader,
+    JsonLinesReader,
+    Query,
+    parts_of,
+    unpack,
+)
 from equipoise.core.decision import Record, Streak
 from equipoise.core.errors import BadInput
 
