@@ -91,10 +91,7 @@ class PrometheusClient:
     def instant(self, query: str, at: float | None = None, on_bytes: OnBytes | None = None) -> QueryAnswer:
         """Return a query's value at one time; without a time, at the server's present time."""
         fields = {"query": query} if at is None else {"query": query, "time": f"{at:.3f}"}
-        body = self.call("/api/v1/query", fields)
-        if on_bytes:
-            on_bytes(len(body))
-        return open_answer(body, self.address)
+        return self._answer("/api/v1/query", fields, on_bytes)
 
     def vector(self, query: str, at: float | None, labels: Sequence[str]) -> Vector:
         """Return an instant vector as columns of these labels."""
@@ -108,7 +105,10 @@ class PrometheusClient:
             "end": f"{grid.end_ms / 1000:.3f}",
             "step": f"{grid.step_ms / 1000:.3f}",
         }
-        body = self.call("/api/v1/query_range", fields)
+        return self._answer("/api/v1/query_range", fields, on_bytes)
+
+    def _answer(self, path: str, fields: Mapping[str, str], on_bytes: OnBytes | None) -> QueryAnswer:
+        body = self.call(path, fields)
         if on_bytes:
             on_bytes(len(body))
         return open_answer(body, self.address)

@@ -28,7 +28,7 @@ from equipoise.adapters.prometheus.matrix import POINT_BYTES, Grid
 from equipoise.adapters.prometheus.promql import Matcher, label_name, of_containers, of_installation, selector
 from equipoise.adapters.prometheus.remote_read.rates import window_for
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
-from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames, check_label, no_text
+from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames, check_label
 from equipoise.adapters.prometheus.strategies import Job, QueryBatch, ReducedUsage
 from equipoise.ports.cluster import Grouping, Measure, Reduction, UsageHistory
 
@@ -72,7 +72,7 @@ class PrometheusHistory:
 
     client: PrometheusClient
     names: LabelNames = CADVISOR
-    extra_matchers: Mapping[str, str] = field(default_factory=no_text)
+    extra_matchers: Mapping[str, str] = field(default_factory=dict)
     source: HistorySource = HistorySource.AUTO
     lots_max_bytes: int = 128 * 1024 * 1024
     """The memory for all batches in progress; each has an equal share."""

@@ -44,7 +44,6 @@ from equipoise.adapters.prometheus.settings import (
     PrometheusSettings,
     QueryLimits,
     check_label,
-    no_text,
 )
 from equipoise.adapters.prometheus.transport import Direct, PrometheusTransport
 from equipoise.ports import CpuUsage
@@ -70,7 +69,7 @@ class PrometheusMetrics:
 
     client: PrometheusClient
     names: LabelNames = CADVISOR
-    extra_matchers: Mapping[str, str] = field(default_factory=no_text)
+    extra_matchers: Mapping[str, str] = field(default_factory=dict)
     containers_per_pod: int = 3
     """Taken where the server could not count the series."""
 
@@ -352,7 +351,7 @@ class PrometheusOwners:
     """
 
     client: PrometheusClient
-    extra_matchers: Mapping[str, str] = field(default_factory=no_text)
+    extra_matchers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for label in self.extra_matchers:

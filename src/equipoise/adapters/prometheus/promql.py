@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames, check_label, is_plain_label, no_text
+from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames, check_label, is_plain_label
 from equipoise.core.errors import BadInput
 from equipoise.core.quantity import print_seconds
 
@@ -131,7 +131,7 @@ class CpuQueries:
     """The queries about the CPU usage of containers."""
 
     names: LabelNames = CADVISOR
-    extra: Mapping[str, str] = field(default_factory=no_text)
+    extra: Mapping[str, str] = field(default_factory=dict)
     """Matchers of the installation, such as `cluster="eu-1"`."""
 
     def __post_init__(self) -> None:

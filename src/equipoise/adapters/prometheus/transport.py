@@ -5,9 +5,10 @@ from __future__ import annotations
 import http.client
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import urlencode
 
 import urllib3
@@ -90,53 +91,36 @@ class Direct:
     def _send(
         self, method: str, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int
     ) -> Reply:
-        headers = self._settings.request_headers()
         form = urlencode(fields)
-        target = f"{self._settings.path_prefix}{path}"
-        body = None
-        if method == "POST":
-            headers["Content-Type"] = "application/x-www-form-urlencoded"
-            body = form
-        elif form:
-            target = f"{target}?{form}"
         deadline = time.monotonic() + timeout_seconds
-        try:
-            response = self._pool.urlopen(
-                method,
-                target,
-                body=body,
-                headers=headers,
-                retries=False,
-                redirect=False,
-                preload_content=False,
-                timeout=urllib3.Timeout(
-                    connect=min(CONNECT_MAX_SECONDS, timeout_seconds), read=timeout_seconds
-                ),
-            )
+        with translated(self.address, bytes_max):
+            if method == "POST":
+                headers = {"Content-Type": "application/x-www-form-urlencoded"}
+                response = self._open(method, path, timeout_seconds, headers, body=form)
+            else:
+                response = self._open(method, f"{path}?{form}" if form else path, timeout_seconds, {})
             return read_reply(response, bytes_max, deadline)
-        except FAILURES as error:
-            raise translate(error, self.address, bytes_max) from error
 
     def post(
         self, path: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float
     ) -> urllib3.BaseHTTPResponse:
         """Send once; a silence of `timeout_seconds` ends the answer."""
-        try:
-            return self._pool.urlopen(
-                "POST",
-                f"{self._settings.path_prefix}{path}",
-                body=body,
-                headers={**self._settings.request_headers(), **headers},
-                retries=False,
-                redirect=False,
-                preload_content=False,
-                decode_content=False,
-                timeout=urllib3.Timeout(
-                    connect=min(CONNECT_MAX_SECONDS, timeout_seconds), read=timeout_seconds
-                ),
-            )
-        except FAILURES as error:
-            raise translate(error, self.address, 0) from error
+        with translated(self.address):
+            return self._open("POST", path, timeout_seconds, headers, body=body, decode_content=False)
+
+    def _open(
+        self, method: str, path: str, timeout_seconds: float, headers: Mapping[str, str], **options: Any
+    ) -> urllib3.BaseHTTPResponse:
+        return self._pool.urlopen(
+            method,
+            f"{self._settings.path_prefix}{path}",
+            headers={**self._settings.request_headers(), **headers},
+            retries=False,
+            redirect=False,
+            preload_content=False,
+            timeout=urllib3.Timeout(connect=min(CONNECT_MAX_SECONDS, timeout_seconds), read=timeout_seconds),
+            **options,
+        )
 
     def close(self) -> None:
         """Close idle connections; a later request opens new ones."""
@@ -144,8 +128,10 @@ class Direct:
 
 
 def _pool(settings: PrometheusSettings, connections_max: int) -> urllib3.HTTPConnectionPool:
-    if settings.scheme == "http":
-        return urllib3.HTTPConnectionPool(settings.host, settings.port, maxsize=connections_max)
+    parts = settings.parts
+    host = parts.hostname or ""
+    if parts.scheme == "http":
+        return urllib3.HTTPConnectionPool(host, parts.port or 80, maxsize=connections_max)
     context = tls_context(
         ca_file=settings.ca_file,
         cert_file=settings.cert_file,
@@ -153,8 +139,8 @@ def _pool(settings: PrometheusSettings, connections_max: int) -> urllib3.HTTPCon
         insecure=settings.insecure,
     )
     return urllib3.HTTPSConnectionPool(
-        settings.host,
-        settings.port,
+        host,
+        parts.port or 443,
         maxsize=connections_max,
         ssl_context=context,
         cert_reqs="CERT_NONE" if settings.insecure else "CERT_REQUIRED",
@@ -186,7 +172,16 @@ def _beginning(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
         return b""
 
 
-def translate(error: Exception, address: str, bytes_max: int) -> errors.PrometheusFailed:
+@contextmanager
+def translated(address: str, bytes_max: int = 0) -> Iterator[None]:
+    """Raise a `PrometheusFailed` for what fails while a request is sent or its answer is read."""
+    try:
+        yield
+    except FAILURES as error:
+        raise _translate(error, address, bytes_max) from error
+
+
+def _translate(error: Exception, address: str, bytes_max: int) -> errors.PrometheusFailed:
     chain = list(causes(error))
     clause = explain(error, address)
     if isinstance(error, AnswerTooLarge):
@@ -250,19 +245,17 @@ class ServiceProxy:
         """Ask once through the API server."""
         deadline = time.monotonic() + timeout_seconds
         target = f"{self.path}{self.path_prefix}{path}"
-        try:
+        with translated(self.address, bytes_max):
             response = self.api.request_raw(
                 "GET", target, params=fields or None, timeout_seconds=timeout_seconds, preload=False
             )
             return read_reply(response, bytes_max, deadline)
-        except FAILURES as error:
-            raise translate(error, self.address, bytes_max) from error
 
     def post(
         self, path: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float
     ) -> urllib3.BaseHTTPResponse:
         """Ask once through the API server."""
-        try:
+        with translated(self.address):
             return self.api.request_raw(
                 "POST",
                 f"{self.path}{self.path_prefix}{path}",
@@ -271,8 +264,6 @@ class ServiceProxy:
                 timeout_seconds=timeout_seconds,
                 preload=False,
             )
-        except FAILURES as error:
-            raise translate(error, self.address, 0) from error
 
     def close(self) -> None:
         """Do nothing: the owner of the API server's session closes it."""

@@ -43,13 +43,12 @@ from equipoise.adapters.prometheus.remote_read.frames import (
 )
 from equipoise.adapters.prometheus.remote_read.xor import Times, Values
 from equipoise.adapters.prometheus.transport import (
-    FAILURES,
     OK,
     Posts,
     PrometheusTransport,
     read_reply,
     retry_if_transient,
-    translate,
+    translated,
 )
 
 BACKOFF = Backoff(attempts_max=4, first_seconds=0.25, delay_max_seconds=5.0)
@@ -132,11 +131,10 @@ class RemoteRead:
         """Lend an answer; what is wrong with it gets its name."""
         response = self._open(encode(matchers, start_ms, end_ms, streamed=self._streamed))
         try:
-            yield response
+            with translated(self.address, self._limits.stream_max_bytes):
+                yield response
         except (DamagedFrame, FrameTooLarge) as error:
             raise _named(error, self.address) from error
-        except FAILURES as error:
-            raise translate(error, self.address, self._limits.stream_max_bytes) from error
         finally:
             # Closed, not given back: what was not read to its end cannot be used again.
             response.close()
