@@ -321,7 +321,7 @@ def test_a_server_before_version_3_says_which_label_names_it_cannot_read(prometh
     """Names with dots are quoted, which only Prometheus 3 reads; the error says so."""
     names = LabelNames(pod="k8s.pod.name")
     metrics = PrometheusMetrics(PrometheusClient(Direct(PrometheusSettings(prometheus.url))), names)
-    if metrics.build_info().version.startswith("2."):
+    if metrics.client.build_info().version.startswith("2."):
         with pytest.raises(BadQuery, match="a label name in quotes needs Prometheus 3 or newer"):
             metrics.cpu_usage({"shop": ["web-1"]}, time.time(), 300.0)
     else:

@@ -78,7 +78,8 @@ class ResourceMetrics:
         del at
         asked = {ns: frozenset(pods) for ns, pods in pods_by_namespace.items() if pods}
         rows = _UsageRows()
-        for path in self._paths(asked):
+        paths = [f"{ROOT}/namespaces/{quote(namespace, safe='')}/pods" for namespace in sorted(asked)]
+        for path in paths if len(asked) <= NAMESPACES_ONE_BY_ONE_MAX else [f"{ROOT}/pods"]:
             for pod in self._list(path):
                 if pod is None:
                     rows.miss()
@@ -98,11 +99,6 @@ class ResourceMetrics:
     def ready(self) -> None:
         """Raise ResourceMetricsAbsent unless the API is served."""
         self._get(ROOT, {})
-
-    def _paths(self, asked: Mapping[str, object]) -> list[str]:
-        if len(asked) > NAMESPACES_ONE_BY_ONE_MAX:
-            return [f"{ROOT}/pods"]
-        return [f"{ROOT}/namespaces/{quote(namespace, safe='')}/pods" for namespace in sorted(asked)]
 
     def _list(self, path: str) -> Iterator[_PodMetrics | None]:
         """Read a list page by page; None stands for a pod that cannot be read."""

@@ -75,7 +75,6 @@ class SqliteReader:
         self._connection.close()
 
     def records(self, query: Query, *, is_whole: bool = False) -> Iterator[Record]:
-        """Yield the records, the newest first."""
         where, parameters = _where(query)
         order = "id" if query.before else "seq"
         below: int | str = query.before or SEQ_MAX
@@ -109,7 +108,6 @@ class SqliteReader:
             is_broken = rows.is_broken
 
     def subjects(self, balancer: str, limit: int) -> Sequence[str]:
-        """Return what a balancer decided about, the newest first."""
         with self._explained():
             if not schema.check(self._connection, self._path):
                 return []
@@ -119,7 +117,6 @@ class SqliteReader:
             return [str(name) for (name,) in names]
 
     def starting(self, prefix: str) -> Sequence[Record]:
-        """Return the records whose id starts like this."""
         exact = self._rows(f"{_COLUMNS} WHERE id = ?", (prefix,), is_whole=True)
         # Half-open in the order of codes: everything from the prefix up to the prefix's end.
         after = f"{_COLUMNS} WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"

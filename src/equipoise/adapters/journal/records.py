@@ -323,7 +323,6 @@ class JsonLinesReader:
         """Do nothing: the files were read at once."""
 
     def records(self, query: Query, *, is_whole: bool = False) -> Iterator[Record]:
-        """Yield the records, the newest first."""
         source = self._newest_first
         if query.before:
             source = sorted(source, key=lambda record: record.id, reverse=True)
@@ -331,12 +330,10 @@ class JsonLinesReader:
         return selected if is_whole else (record.without_inputs() for record in selected)
 
     def subjects(self, balancer: str, limit: int) -> Sequence[str]:
-        """Return the subjects of a balancer's decisions, the newest first."""
         found = (record.decision.subject for record in self._newest_first if record.balancer == balancer)
         return list(islice(dict.fromkeys(found), limit))
 
     def starting(self, prefix: str) -> Sequence[Record]:
-        """Return the records whose id has this prefix."""
         found = [record for record in self._newest_first if record.id.startswith(prefix)]
         return [record for record in found if record.id == prefix] or found[:FOUND_MAX]
 

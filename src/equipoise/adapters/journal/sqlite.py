@@ -118,7 +118,8 @@ class SqliteJournal:
                 self._last.clear()
                 if not is_last and schema.is_corrupt(error, self.path) and self._begin_anew(error):
                     continue
-                self.failure = _sentence(self.path, error)
+                text = str(error) or type(error).__name__
+                self.failure = text if str(self.path) in text else f"{self.path}: {text}"
                 self.lost += at_stake
             else:
                 self.failure = ""
@@ -241,11 +242,6 @@ class SqliteJournal:
             for name in some:
                 del self._streaks[name]
             file.trim_log()
-
-
-def _sentence(path: Path, error: Exception) -> str:
-    text = str(error) or type(error).__name__
-    return text if str(path) in text else f"{path}: {text}"
 
 
 def _prolong(connection: sqlite3.Connection, name: str, streak: Streak) -> None:

@@ -127,13 +127,11 @@ class PrometheusClient:
         try:
             body = self.call("/api/v1/status/buildinfo", {})
         except (NotPrometheus, Unauthorized):
-            return BuildInfo("VictoriaMetrics" if self._has_fetched_series() else "unknown", "")
+            # Only VictoriaMetrics reports how many series it has fetched.
+            body = self.call("/api/v1/query", {"query": "1"})
+            fetched = decode_json(body, _Fetched, self.address).stats.seriesFetched
+            return BuildInfo("unknown" if fetched is None else "VictoriaMetrics", "")
         return _build_info(decode_json(body, _BuildAnswer, self.address).data)
-
-    def _has_fetched_series(self) -> bool:
-        """Return whether an answer has the number of fetched series, which only VictoriaMetrics reports."""
-        body = self.call("/api/v1/query", {"query": "1"})
-        return decode_json(body, _Fetched, self.address).stats.seriesFetched is not None
 
     def known_build_info(self) -> BuildInfo:
         """Return the cached build info, or unknown; requested again only after a request without answer."""
@@ -181,7 +179,11 @@ class PrometheusClient:
         finally:
             self._slots.release()
         if reply.status != OK:
-            raise _explained(refusal(reply, self.address), fields)
+            error = refusal(reply, self.address)
+            asked = fields.get("query") or fields.get("match[]") or ""
+            if isinstance(error, BadQuery) and has_quoted_names(asked):
+                raise BadQuery(f"{error} (a label name in quotes needs Prometheus 3 or newer)")
+            raise error
         return reply.body
 
     def each(self, ask: Callable[[A], B], items: Sequence[A]) -> list[B]:
@@ -198,13 +200,6 @@ class PrometheusClient:
 
     def close(self) -> None:
         self.transport.close()
-
-
-def _explained(error: PrometheusFailed, fields: Mapping[str, str]) -> PrometheusFailed:
-    """Return the error, with the version that supports quoted label names where that is the cause."""
-    if isinstance(error, BadQuery) and has_quoted_names(fields.get("query") or fields.get("match[]") or ""):
-        return BadQuery(f"{error} (a label name in quotes needs Prometheus 3 or newer)")
-    return error
 
 
 class _Build(msgspec.Struct, gc=False):

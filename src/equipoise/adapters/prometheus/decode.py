@@ -238,6 +238,7 @@ def numbers(texts: list[str], address: str) -> NDArray[np.float64]:
         raise errors.Malformed(f"{address} answered a value that is not a number") from error
 
 
+@functools.lru_cache(maxsize=64)
 def labels_struct(labels: tuple[str, ...]) -> type[msgspec.Struct]:
     """Make the struct that picks these labels out of a series, and skips all others."""
     fields = [(f"label_{i}", str, "") for i in range(len(labels))]

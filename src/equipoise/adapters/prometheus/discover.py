@@ -25,7 +25,7 @@ from equipoise.adapters.prometheus.candidates import (
 )
 from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.decode import decode_number
-from equipoise.adapters.prometheus.errors import Reply, clean
+from equipoise.adapters.prometheus.errors import Reply, clean, read_error
 from equipoise.adapters.prometheus.settings import QueryLimits
 from equipoise.adapters.prometheus.transport import ServiceProxy
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
@@ -52,10 +52,6 @@ T = TypeVar("T", PrometheusObject, ServiceObject)
 
 class _ListToken(msgspec.Struct, gc=False, rename={"token": "continue"}):
     token: str = ""
-
-
-class _Kind(msgspec.Struct):
-    kind: str = ""
 
 
 class _Page(msgspec.Struct):
@@ -129,9 +125,9 @@ def find(api: Client, namespaces: Sequence[str] = NAMESPACES) -> DiscoveredProme
         raise _not_found(api, namespaces, listings, answers)
     equals = [one for one in healthy if one.rank == rank]
     if len(equals) > 1:
-        raise errors.Ambiguous(
-            f"several {equals[0].title} services answer: {_listed(equals)}: {_choose(equals)}"
-        )
+        is_told_by_namespace = len({one.candidate.namespace for one in equals}) > 1
+        choose = f"{CHOOSE}, or one namespace with {NAME}" if is_told_by_namespace else CHOOSE
+        raise errors.Ambiguous(f"several {equals[0].title} services answer: {_listed(equals)}: {choose}")
     chosen = equals[0]
     others = [f"{one.candidate} {_describe(one, why)}" for one, why in answers if one is not chosen]
     return DiscoveredPrometheus(ServiceProxy(api, *chosen.candidate), chosen.how, tuple(others))
@@ -279,17 +275,10 @@ class _Listed(ServiceProxy):
     def send(self, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int) -> Reply:
         """Send once; a 404 of the API server itself is no answer of the server behind it."""
         reply = super().send(path, fields, timeout_seconds, bytes_max)
-        if reply.status == ABSENT and _is_status(reply.body):
+        reported = read_error(reply.body) if reply.status == ABSENT else None
+        if reported is not None and reported.kind == "Status":
             raise errors.PrometheusUnreachable(f"{self.address} has no endpoints")
         return reply
-
-
-def _is_status(body: bytes) -> bool:
-    """Return whether the body is a `Status` object of an API server."""
-    try:
-        return msgspec.json.decode(body, type=_Kind).kind == "Status"
-    except DECODE_ERRORS:
-        return False
 
 
 def _probe(transport: ServiceProxy, seconds: float) -> errors.PrometheusFailed | None:
@@ -343,12 +332,6 @@ def _describe(one: RankedCandidate, why: errors.PrometheusFailed | None) -> str:
         return f"is something else ({clean(str(why))})"
     verb = "refuses to answer" if isinstance(why, errors.Unauthorized) else "does not answer"
     return f"{verb} ({clean(str(why))})"
-
-
-def _choose(equals: Sequence[RankedCandidate]) -> str:
-    """Return a sentence about how to choose one of several."""
-    namespaces = {one.candidate.namespace for one in equals}
-    return f"{CHOOSE}, or one namespace with {NAME}" if len(namespaces) > 1 else CHOOSE
 
 
 def _spoken(namespaces: Sequence[str]) -> str:

@@ -143,7 +143,7 @@ def clean(text: str, length_max: int = TEXT_MAX) -> str:
 
 def refusal(reply: Reply, address: str) -> PrometheusFailed:
     """Return the error for an answer other than 200."""
-    body = _read(reply.body)
+    body = read_error(reply.body)
     said = _said(reply, body)
     status = reply.status
     if status in {401, 403}:
@@ -190,7 +190,8 @@ def _busy(reply: Reply, body: _ErrorBody | None, address: str, said: str) -> Pro
     )
 
 
-def _read(body: bytes) -> _ErrorBody | None:
+def read_error(body: bytes) -> _ErrorBody | None:
+    """Return the error that a body reports, if it is an object."""
     try:
         return msgspec.json.decode(body, type=_ErrorBody)
     except DECODE_ERRORS:

@@ -10,7 +10,6 @@ pairs; everything else (NaN, Inf, blanks) goes pair by pair.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -79,7 +78,7 @@ class PodSeries(NamedTuple):
 
 def each_series(answer: QueryAnswer, labels: Sequence[str], series_max: int) -> list[PodSeries]:
     """Find the series of a list of them, and these of their labels; their values stay where they are."""
-    wanted, cuts = _wanted(tuple(labels)), _cuts(answer.text)
+    wanted, cuts = labels_struct(tuple(labels)), _cuts(answer.text)
     if cuts:
         check_series(len(cuts), series_max, answer.address)
         return [_cut(answer.text, *cut, wanted, answer.address) for cut in cuts]
@@ -172,11 +171,6 @@ def _flat(octets: NDArray[np.uint8], parser: Any) -> NDArray[np.float64] | None:
     except (ValueError, TypeError, RuntimeError):
         return None
     return flat if len(flat) == 2 * pairs else None
-
-
-@functools.lru_cache(maxsize=64)
-def _wanted(labels: tuple[str, ...]) -> Any:
-    return labels_struct(labels)
 
 
 Floats = NDArray[np.float64]

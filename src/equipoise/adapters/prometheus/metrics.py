@@ -14,7 +14,7 @@ from urllib.parse import quote_plus
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.client import BuildInfo, PrometheusClient
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, Vector, decode_number, tidy
 from equipoise.adapters.prometheus.errors import (
     SPLITTABLE,
@@ -182,7 +182,10 @@ class PrometheusMetrics:
     def _ask(self, shards: Sequence[Shard], at: float, *writes: _Write) -> list[list[Vector]]:
         """Ask each of these about every shard; one list of answers for each."""
         asks = [(write, shard) for shard in shards for write in writes]
-        found = self.client.each(lambda ask: self._read(ask[0], ask[1], at), asks)
+        names = self.names.labels
+        found = self.client.each(
+            lambda ask: self._split(*ask, lambda query: self.client.vector(query, at, names)), asks
+        )
         return [[vector for part in found[i :: len(writes)] for vector in part] for i in range(len(writes))]
 
     @property
@@ -209,9 +212,6 @@ class PrometheusMetrics:
         if not np.isfinite(counted.values).all():
             return None
         return dict(zip(counted.columns[0], counted.values.astype(np.int64).tolist(), strict=True))
-
-    def _read(self, write: _Write, shard: Shard, at: float) -> list[Vector]:
-        return self._split(write, shard, lambda query: self.client.vector(query, at, self.names.labels))
 
     def _split(self, write: _Write, shard: Shard, ask: Callable[[str], T]) -> list[T]:
         """Ask about a shard; about its parts where the question or the answer is too large."""
@@ -256,10 +256,6 @@ class PrometheusMetrics:
         if seconds is None or not math.isfinite(seconds):
             raise Malformed(f"{self.client.address} did not tell its time when asked for time()")
         return seconds
-
-    def build_info(self) -> BuildInfo:
-        """Return what answers and its version, as far as it says."""
-        return self.client.build_info()
 
 
 def _join(

@@ -145,7 +145,10 @@ class PrometheusSettings:
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "equipoise"}
         headers |= self.headers
         token = self._token() if read_token else self.bearer_token
-        user, password = self._basic()
+        parts = self.parts
+        user, password = self.username, self.password or ""
+        if user is None and parts.username is not None:
+            user, password = unquote(parts.username), unquote(parts.password or "")
         if token is not None:
             _check_header("prometheus bearer token", token)
             headers["Authorization"] = f"Bearer {token}"
@@ -154,12 +157,6 @@ class PrometheusSettings:
             pair = f"{user}:{password}".encode("utf-8", "surrogateescape")
             headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         return headers
-
-    def _basic(self) -> tuple[str | None, str]:
-        if self.username is not None:
-            return self.username, self.password or ""
-        split = self.parts
-        return (None if split.username is None else unquote(split.username)), unquote(split.password or "")
 
     def _token(self) -> str | None:
         if self.bearer_token_file is None:

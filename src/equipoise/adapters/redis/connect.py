@@ -216,14 +216,11 @@ def has_hash_tag(prefix: str) -> bool:
 def _is_cluster(client: "Redis", address: str) -> bool:
     with explained(address):
         about: dict[str, Any] = client.info("server")
-        _expect_version(str(about.get("redis_version", "")), address)
+        text = str(about.get("redis_version", ""))
+        found = re.match(r"(\d+)\.(\d+)", text)
+        if found and (int(found[1]), int(found[2])) < VERSION_MIN:
+            raise WorldFailed(f"{address}: expected Redis 6.2 or newer, or Valkey; got Redis {text}")
         return bool(client.info("cluster").get("cluster_enabled"))
-
-
-def _expect_version(text: str, address: str) -> None:
-    found = re.match(r"(\d+)\.(\d+)", text)
-    if found and (int(found[1]), int(found[2])) < VERSION_MIN:
-        raise WorldFailed(f"{address}: expected Redis 6.2 or newer, or Valkey; got Redis {text}")
 
 
 START_SECONDS = 10.0

@@ -88,7 +88,6 @@ class RedisPools:
         self._read_tiers(self._read_config(), self._key)
 
     def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> PoolsSnapshot:
-        """Read every pod, each atomically; with `is_thorough` also keys that no set refers to."""
         tiers, pods = self._reader.scan() if is_thorough else ([], [])
         pods = list(dict.fromkeys([*pods, *also]))
         for _ in range(TRIES):
@@ -129,33 +128,27 @@ class RedisPools:
         return answers
 
     def register(self, pod: str, uid: str, epoch: int | None, metadata: str = "") -> PoolAnswer:
-        """Add a pod to a tier."""
         return self._about_pod("register", pod, uid, _epoch(epoch), metadata)
 
     def unregister(self, pod: str, uid: str, epoch: int | None) -> PoolAnswer:
-        """Remove a pod that no longer exists."""
         return self._about_pod("unregister", pod, uid, _epoch(epoch))
 
     def allocate(self, call: str, tier: str = "") -> PoolAnswer:
-        """Assign a free pod to a call."""
         return self._about_call("allocate", call, *self._spans, tier)
 
     def release(self, call: str, pod: str = "") -> PoolAnswer:
         return self._about_call("release", call, pod)
 
     def heartbeat(self, call: str) -> PoolAnswer:
-        """Renew the lease of a call."""
         return self._about_call("heartbeat", call, *self._spans)
 
     def drain(self, pod: str, uid: str = "") -> PoolAnswer:
-        """Assign no more calls to the pod."""
         return self._about_pod("drain", pod, uid)
 
     def undrain(self, pod: str, uid: str = "") -> PoolAnswer:
         return self._about_pod("undrain", pod, uid)
 
     def recover(self, pods: Sequence[str], epoch: int | None) -> list[PoolAnswer]:
-        """Free pods that no call holds."""
         return self._about_pods("recover", pods, [[_epoch(epoch), self._spans[0]]] * len(pods))
 
     def reconcile(self, actions: Sequence[RegistrationAction], epoch: int | None) -> list[PoolAnswer]:
@@ -170,7 +163,6 @@ class RedisPools:
         return answers
 
     def repair(self, pod: str, epoch: int | None) -> PoolAnswer:
-        """Repair contradictory keys of a pod."""
         return self._about_pod("fsck", pod, _epoch(epoch))
 
     def forget_odd_epoch(self) -> PoolAnswer:
@@ -178,7 +170,6 @@ class RedisPools:
         return self._about_pod("fsck", "", "")
 
     def set_config(self, text: str, version: str, tiers_to_empty: Sequence[str] = ()) -> PoolAnswer:
-        """Replace the tiers if the config still has this version."""
         self._config = None
         request = Request()
         with certain(request):

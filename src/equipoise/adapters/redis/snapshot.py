@@ -87,8 +87,8 @@ def decode_pages(prefix: str, pages: Sequence[SnapshotPage]) -> PoolsSnapshot:
     for page in pages:
         seen.read(prefix, page)
     config, epoch, pools = pages[-1][:3]
-    for tier, kind, free, *_ in pools:
-        _expect_text(tier, kind, free)
+    if not all(isinstance(word, str) for tier in pools for word in tier[:3]):
+        raise TypeError("the name of a tier, or the type of a key, is no text")
     is_epoch = isinstance(epoch, str) and EPOCH.fullmatch(epoch) is not None and int(epoch) <= EPOCH_MAX
     return PoolsSnapshot(
         prefix=prefix,
@@ -110,11 +110,6 @@ def decode_pages(prefix: str, pages: Sequence[SnapshotPage]) -> PoolsSnapshot:
 def version_of(config: str | None) -> str:
     """Return the version of the tiers, by which a change of them is noticed; empty without tiers."""
     return hashlib.sha1(config.encode(), usedforsecurity=False).hexdigest() if config else ""
-
-
-def _expect_text(*words: object) -> None:
-    if not all(isinstance(word, str) for word in words):
-        raise TypeError("the name of a tier, or the type of a key, is no text")
 
 
 def _calls_of(score: str | int | None) -> float | None:
