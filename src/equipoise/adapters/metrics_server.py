@@ -82,7 +82,7 @@ class ResourceMetrics:
         for path in paths if len(asked) <= NAMESPACES_ONE_BY_ONE_MAX else [f"{ROOT}/pods"]:
             for pod in self._list(path):
                 if pod is None:
-                    rows.miss()
+                    rows.unreadable += 1
                 elif pod.metadata.name in asked.get(pod.metadata.namespace, ()):
                     rows.add(pod)
         return rows.usage(f"{self.api.address}{ROOT}", window_seconds)
@@ -138,7 +138,7 @@ class _UsageRows:
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, str], tuple[float, float]] = {}
         self._window_seconds = 0.0
-        self._unreadable = 0
+        self.unreadable = 0
 
     def add(self, pod: _PodMetrics) -> None:
         """Take the containers of one pod that can be read."""
@@ -146,28 +146,24 @@ class _UsageRows:
             sampled_at = parse_time(pod.timestamp)
             window_seconds = parse_seconds(pod.window)
         except DECODE_ERRORS:
-            self._unreadable += len(pod.containers or ())
+            self.unreadable += len(pod.containers or ())
             return
         self._window_seconds = max(self._window_seconds, window_seconds)
         for container in pod.containers or ():
             cores = _cores(container.usage.cpu)
             if cores is None:
-                self._unreadable += 1
+                self.unreadable += 1
                 continue
             key = (intern(pod.metadata.namespace), pod.metadata.name, intern(container.name))
             before = self._found.get(key)
             if before is None or sampled_at > before[1]:
                 self._found[key] = (cores, sampled_at)
 
-    def miss(self) -> None:
-        """Count a pod that cannot be read."""
-        self._unreadable += 1
-
     def usage(self, source: str, window_seconds: float) -> CpuUsage:
         keys = list(self._found)
         columns = np.array(list(self._found.values()), dtype=np.float64).reshape(len(keys), 2)
         left_out = "pods or containers have a usage, time or window that cannot be read: left out"
-        warnings = (f"{self._unreadable} {left_out}",) if self._unreadable else ()
+        warnings = (f"{self.unreadable} {left_out}",) if self.unreadable else ()
         return CpuUsage(
             namespaces=[key[0] for key in keys],
             pods=[key[1] for key in keys],

@@ -1,6 +1,7 @@
 """Reading a journal beside its writer, in short transactions, so that no reader holds its log back."""
 
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice, pairwise
@@ -188,19 +189,12 @@ class SqliteReader:
             if 0 < number < above:
                 found, broken = self._fetched(one, (number,))
                 if not broken:
-                    return self._highest(one, number, broken_at) if found else 0
+                    # The highest that can be asked for, so that little is lost.
+                    between = range(number + 1, broken_at)
+                    skipped = bisect_left(between, 1, key=lambda seq: bool(self._fetched(one, (seq,))[1]))
+                    return number + skipped if found else 0
                 broken_at = number
         return 0
-
-    def _highest(self, select: str, good: int, broken_at: int) -> int:
-        """Return the highest number between these two that this can be asked with, so that little is lost."""
-        while broken_at - good > 1:
-            middle = (good + broken_at) // 2
-            if self._fetched(select, (middle,))[1]:
-                broken_at = middle
-            else:
-                good = middle
-        return good
 
     def _newest(self) -> int | None:
         """Return the highest number, from an index where the table does not tell it."""

@@ -44,7 +44,6 @@ Subject = tuple[str, str]
 
 
 def subject_of(record: Record) -> Subject:
-    """Return the key of the record's streak."""
     return record.balancer, record.decision.subject
 
 
@@ -181,7 +180,6 @@ class Damages:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return all lines so far."""
         rest = (f"and {self._more} more could not be read",) if self._more else ()
         return (*self._lines, *rest)
 

@@ -179,7 +179,6 @@ def _collect(items: Iterator[T], by_namespace: dict[str, list[T]]) -> str:
 
 
 def _listing(api: Client, namespace: str, ends_at: float) -> _Listing:
-    """Read the candidates of one namespace."""
     objects = list(_objects(api, namespace, ends_at))
     services = list(_list(api, _services_path(namespace), ServiceObject, ends_at))
     _refuse_shards(objects)
@@ -325,7 +324,6 @@ def _not_found(
 
 
 def _describe(one: RankedCandidate, why: errors.PrometheusFailed | None) -> str:
-    """Return why a candidate was not chosen."""
     if why is None:
         return f"({one.title}) answers too"
     if not _is_silent(why):

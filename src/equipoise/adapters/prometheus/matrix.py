@@ -208,7 +208,6 @@ class Grid:
         return (self.start_ms + np.arange(self.count, dtype=np.int64) * self.step_ms) / 1000.0
 
     def part(self, first: int, count: int) -> Grid:
-        """Return a stretch of this grid."""
         assert 0 <= first <= first + count <= self.count, "a part lies within the whole"
         return Grid(self.start_ms + first * self.step_ms, self.step_ms, count)
 

@@ -196,7 +196,6 @@ class CpuQueries:
         )
 
     def series_by_namespace(self) -> str:
-        """Ask how many series each namespace has."""
         return f"count by ({label_name(self.names.namespace)}) ({self._select(())})"
 
     def _by_container(self, expression: str, of_several: str = "max") -> str:
@@ -244,7 +243,6 @@ class Shard:
         assert self.asked, "an empty shard would ask for everything"
 
     def matchers(self, names: LabelNames) -> tuple[Matcher, ...]:
-        """Return the matchers that select this shard."""
         if self.reach is Reach.EVERYTHING:
             return ()
         in_namespaces = one_of(names.namespace, (namespace for namespace, _ in self.asked))

@@ -88,7 +88,6 @@ class QueryBatch:
         return [(*within, one_of(names.pod, some)) for some in _runs(self.pods)]
 
     def has_room_for(self, series: int, series_max: int) -> bool:
-        """Return whether this many more series fit in."""
         return (self.series or 0) + series <= series_max
 
     def joined(self, other: QueryBatch) -> QueryBatch:
@@ -119,7 +118,6 @@ class Job:
     """The matchers of every request."""
 
     def of(self, batch: QueryBatch) -> Job:
-        """Return the same job for another batch."""
         return replace(self, batch=batch)
 
     @property

@@ -242,7 +242,6 @@ class ServiceProxy:
         return f"{self.api.address}{self.path}{self.path_prefix}"
 
     def send(self, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int) -> Reply:
-        """Ask once through the API server."""
         deadline = time.monotonic() + timeout_seconds
         target = f"{self.path}{self.path_prefix}{path}"
         with translated(self.address, bytes_max):
@@ -254,7 +253,6 @@ class ServiceProxy:
     def post(
         self, path: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float
     ) -> urllib3.BaseHTTPResponse:
-        """Ask once through the API server."""
         with translated(self.address):
             return self.api.request_raw(
                 "POST",
