@@ -35,7 +35,7 @@ def test_a_streak_is_one_more_line_without_the_inputs(tmp_path: Path) -> None:
 def test_files_are_bounded_in_size_and_number(tmp_path: Path) -> None:
     """The oldest goes; the reader reads what is left, in order."""
     path = tmp_path / "journal.jsonl"
-    with JsonLines(path, bytes_max=40_000, files_max=4) as kept:
+    with JsonLines(path, bytes_max=40_000) as kept:
         for count in range(200):
             kept.append(hot(count), is_whole=True)
             assert sum(part.stat().st_size for part in tmp_path.iterdir()) <= 40_000
@@ -48,16 +48,6 @@ def test_files_are_bounded_in_size_and_number(tmp_path: Path) -> None:
     found = [record.id for record in all_of(path)]
     assert found == [hot(count).id for count in reversed(range(200))][: len(found)]
     assert len(found) > 10
-
-
-def test_one_file_may_be_all_there_is(tmp_path: Path) -> None:
-    """It begins anew when it is full."""
-    path = tmp_path / "journal.jsonl"
-    with JsonLines(path, bytes_max=5000, files_max=1) as kept:
-        for count in range(20):
-            kept.append(hot(count), is_whole=True)
-    assert [part.name for part in tmp_path.iterdir()] == ["journal.jsonl"]
-    assert all_of(path)[0] == hot(19)
 
 
 def test_a_half_written_line_is_cut_off(tmp_path: Path) -> None:

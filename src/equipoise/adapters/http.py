@@ -267,7 +267,9 @@ def explain(error: BaseException, address: str) -> str:
     """Return in one clause why this address could not be reached."""
     chain = list(causes(error))
     through = " through its proxy" if any(isinstance(e, exceptions.ProxyError) for e in chain) else ""
-    return f"cannot reach {shown_url(address)}{through}: {_why(chain)}"
+    clauses = filter(None, map(_clause, reversed(chain)))
+    why = next(clauses, None) or one_line(f"{type(chain[-1]).__name__}: {chain[-1]}")
+    return f"cannot reach {shown_url(address)}{through}: {why}"
 
 
 def never_connected(error: BaseException) -> bool:
@@ -295,14 +297,6 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         if not isinstance(inner, BaseException):
             inner = next((arg for arg in error.args if isinstance(arg, BaseException)), None)
         error = inner
-
-
-def _why(chain: list[BaseException]) -> str:
-    for error in reversed(chain):
-        clause = _clause(error)
-        if clause is not None:
-            return clause
-    return one_line(f"{type(chain[-1]).__name__}: {chain[-1]}")
 
 
 def _clause(error: BaseException) -> str | None:

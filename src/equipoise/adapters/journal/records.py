@@ -216,19 +216,20 @@ def exactly(subject: str) -> str:
 
 
 FOUND_MAX = 10
+FILES_MAX = 4
+"""The files of a journal share its bound."""
 
 
 class JsonLines:
     """A journal that never raises: when it cannot write, `failure` is the reason, and it retries later."""
 
-    def __init__(self, path: Path | str, *, bytes_max: int, files_max: int = 4) -> None:
+    def __init__(self, path: Path | str, *, bytes_max: int) -> None:
         self.path = Path(path)
         self.failure = ""
         self.lost = 0
         self.damage = ""
         """The last damage that was found, and how it was handled; empty without any."""
-        self._file_bytes_max = bytes_max // max(1, files_max)
-        self._files_max = max(1, files_max)
+        self._file_bytes_max = bytes_max // FILES_MAX
 
     def __enter__(self) -> Self:
         return self
@@ -273,12 +274,10 @@ class JsonLines:
 
     def _rotate(self) -> None:
         """Rename each file to the next older one; the oldest is deleted."""
-        names = [_older(self.path, age) for age in range(self._files_max)]
+        names = [_older(self.path, age) for age in range(FILES_MAX)]
         for younger, older in reversed(list(pairwise(names))):
             if younger.exists():
                 younger.replace(older)
-        if self._files_max == 1:
-            self.path.unlink()
 
 
 def _older(path: Path, age: int) -> Path:

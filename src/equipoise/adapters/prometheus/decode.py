@@ -118,7 +118,18 @@ def _partial(envelope: _Envelope) -> tuple[str, ...]:
 
 def _envelope(body: bytes, address: str) -> _Envelope:
     """Read the envelope, or raise the error that it reports."""
-    envelope = _read_envelope(body, address)
+    try:
+        envelope = msgspec.json.decode(body, type=_Envelope)
+    except msgspec.ValidationError as error:
+        raise errors.NotPrometheus(
+            f"{address} is not a Prometheus API: it answered other JSON ({clean(str(error), 120)})"
+        ) from error
+    except DECODE_ERRORS as error:
+        if body.lstrip()[:1] == b"<":
+            said = f"{address} is not a Prometheus API: it answered an HTML page"
+            raise errors.NotPrometheus(said) from error
+        said = f"{address} answered JSON that is cut off or damaged ({clean(str(error), 120)})"
+        raise errors.Malformed(said) from error
     if envelope.status == "error":
         raise api_error(envelope.errorType, envelope.error, address)
     if envelope.status != "success":
@@ -127,23 +138,6 @@ def _envelope(body: bytes, address: str) -> _Envelope:
             "success or error was expected"
         )
     return envelope
-
-
-def _read_envelope(body: bytes, address: str) -> _Envelope:
-    try:
-        return msgspec.json.decode(body, type=_Envelope)
-    except msgspec.ValidationError as error:
-        raise errors.NotPrometheus(
-            f"{address} is not a Prometheus API: it answered other JSON ({clean(str(error), 120)})"
-        ) from error
-    except DECODE_ERRORS as error:
-        if body.lstrip()[:1] == b"<":
-            raise errors.NotPrometheus(
-                f"{address} is not a Prometheus API: it answered an HTML page"
-            ) from error
-        raise errors.Malformed(
-            f"{address} answered JSON that is cut off or damaged ({clean(str(error), 120)})"
-        ) from error
 
 
 def decode_json(raw: msgspec.Raw | bytes, kind: type[T], address: str) -> T:

@@ -14,29 +14,9 @@ from urllib.parse import quote_plus
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.adapters.prometheus import errors, promql
 from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, Vector, decode_number, tidy
-from equipoise.adapters.prometheus.errors import (
-    SPLITTABLE,
-    BadQuery,
-    BadUserQuery,
-    Incomplete,
-    Malformed,
-    QueryFailed,
-)
-from equipoise.adapters.prometheus.promql import (
-    EXACT_NAMES_MAX,
-    CpuQueries,
-    Extent,
-    Matcher,
-    Shard,
-    Tally,
-    named,
-    of_installation,
-    one_of,
-    plan,
-    selector,
-)
 from equipoise.adapters.prometheus.range import Raw, at_the_end
 from equipoise.adapters.prometheus.settings import (
     CADVISOR,
@@ -50,7 +30,7 @@ from equipoise.ports import CpuUsage
 from equipoise.stats.grid import early_seconds, is_covered
 
 T = TypeVar("T")
-_Write = Callable[[Sequence[Matcher]], str]
+_Write = Callable[[Sequence[promql.Matcher]], str]
 _Key = tuple[str, str, str]
 _Asked = Mapping[str, frozenset[str]]
 
@@ -93,7 +73,7 @@ class PrometheusMetrics:
         return replace(usage, warnings=tidy(warnings), partial=tidy(usage.partial))
 
     def _by_promql(
-        self, shards: Sequence[Shard], asked: _Asked, at: float, window_seconds: float
+        self, shards: Sequence[promql.Shard], asked: _Asked, at: float, window_seconds: float
     ) -> CpuUsage:
         queries = self.queries
         rates, times, tallies = self._ask(
@@ -114,7 +94,7 @@ class PrometheusMetrics:
         )
 
     def _by_samples(
-        self, shards: Sequence[Shard], asked: _Asked, at: float, window_seconds: float
+        self, shards: Sequence[promql.Shard], asked: _Asked, at: float, window_seconds: float
     ) -> CpuUsage:
         """Take the samples of the window, and reduce them as Prometheus does.
 
@@ -123,7 +103,7 @@ class PrometheusMetrics:
         """
         queries = self.queries
 
-        def read(shard: Shard) -> list[tuple[Vector, Vector, Vector]]:
+        def read(shard: promql.Shard) -> list[tuple[Vector, Vector, Vector]]:
             return self._split(
                 lambda matchers: queries.samples(matchers, window_seconds),
                 shard,
@@ -153,7 +133,12 @@ class PrometheusMetrics:
         return rates.known(), Vector(columns, found.last).known(), Vector(columns, whole.astype(np.float64))
 
     def _covered(
-        self, usage: CpuUsage, tallies: Sequence[Vector], shards: Sequence[Shard], asked: _Asked, at: float
+        self,
+        usage: CpuUsage,
+        tallies: Sequence[Vector],
+        shards: Sequence[promql.Shard],
+        asked: _Asked,
+        at: float,
     ) -> tuple[NDArray[np.bool_], list[Vector]]:
         """Return whose samples cover the window, and what was asked; who is in doubt is asked for closely.
 
@@ -162,7 +147,7 @@ class PrometheusMetrics:
         """
         window, ages = usage.window_seconds, at - usage.sampled_at
         keys = list(zip(usage.namespaces, usage.pods, usage.containers, strict=True))
-        tally = Tally.unpack(_column(keys, _largest(tallies, asked)))
+        tally = promql.Tally.unpack(_column(keys, _largest(tallies, asked)))
         is_single, begun, extents = tally.series == 1, list[Vector](), list[Vector]()
         covered: NDArray[np.bool_] = np.zeros(len(keys), dtype=np.bool_)
         if is_single.any():
@@ -172,14 +157,14 @@ class PrometheusMetrics:
             covered = is_single & is_covered(window, spans, tally.counts, ages)
         doubtful = _pods(key for key, is_sure in zip(keys, covered.tolist(), strict=True) if not is_sure)
         if doubtful:
-            few = named(doubtful, sum(map(len, asked.values())))
+            few = promql.named(doubtful, sum(map(len, asked.values())))
             left = self.shards(doubtful, at) if few is None else few
             (extents,) = self._ask(left, at, lambda each: self.queries.coverage(each, at, window))
-            extent = Extent.unpack(_column(keys, _largest(extents, asked)))
+            extent = promql.Extent.unpack(_column(keys, _largest(extents, asked)))
             covered |= is_covered(window, extent.spans, extent.counts, ages)
         return covered, [*begun, *extents]
 
-    def _ask(self, shards: Sequence[Shard], at: float, *writes: _Write) -> list[list[Vector]]:
+    def _ask(self, shards: Sequence[promql.Shard], at: float, *writes: _Write) -> list[list[Vector]]:
         """Ask each of these about every shard; one list of answers for each."""
         asks = [(write, shard) for shard in shards for write in writes]
         names = self.names.labels
@@ -189,16 +174,16 @@ class PrometheusMetrics:
         return [[vector for part in found[i :: len(writes)] for vector in part] for i in range(len(writes))]
 
     @property
-    def queries(self) -> CpuQueries:
+    def queries(self) -> promql.CpuQueries:
         """The queries, with the matchers of this installation."""
-        return CpuQueries(self.names, self.extra_matchers)
+        return promql.CpuQueries(self.names, self.extra_matchers)
 
-    def shards(self, pods_by_namespace: Mapping[str, Sequence[str]], at: float) -> list[Shard]:
+    def shards(self, pods_by_namespace: Mapping[str, Sequence[str]], at: float) -> list[promql.Shard]:
         """Plan the shards of a question about these pods; asks for counts when there are many."""
         pods = sum(map(len, pods_by_namespace.values()))
-        return plan(
+        return promql.plan(
             pods_by_namespace,
-            self._series_by_namespace(at) if pods > EXACT_NAMES_MAX else None,
+            self._series_by_namespace(at) if pods > promql.EXACT_NAMES_MAX else None,
             series_max=self.client.limits.series_max,
             query_max_bytes=self.client.transport.query_max_bytes,
             containers_per_pod=self.containers_per_pod,
@@ -207,19 +192,19 @@ class PrometheusMetrics:
     def _series_by_namespace(self, at: float) -> Mapping[str, int] | None:
         try:
             counted = self.client.vector(self.queries.series_by_namespace(), at, (self.names.namespace,))
-        except (QueryFailed, *SPLITTABLE):
+        except (errors.QueryFailed, *errors.SPLITTABLE):
             return None
         if not np.isfinite(counted.values).all():
             return None
         return dict(zip(counted.columns[0], counted.values.astype(np.int64).tolist(), strict=True))
 
-    def _split(self, write: _Write, shard: Shard, ask: Callable[[str], T]) -> list[T]:
+    def _split(self, write: _Write, shard: promql.Shard, ask: Callable[[str], T]) -> list[T]:
         """Ask about a shard; about its parts where the question or the answer is too large."""
         query, smaller = write(shard.matchers(self.names)), shard.smaller()
         if not smaller or len(quote_plus(query)) <= self.client.transport.query_max_bytes:
             try:
                 return [ask(query)]
-            except SPLITTABLE:
+            except errors.SPLITTABLE:
                 if not smaller:
                     raise
         return [found for one in smaller for found in self._split(write, one, ask)]
@@ -235,8 +220,8 @@ class PrometheusMetrics:
         """
         try:
             answer = self.client.instant(query, at)
-        except BadQuery as error:
-            raise BadUserQuery(str(error)) from error
+        except errors.BadQuery as error:
+            raise errors.BadUserQuery(str(error)) from error
         value = decode_number(answer)
         if value is None:
             return Number(None, f"the answer is not one number ({answer.result_type})", answer.warnings)
@@ -248,13 +233,13 @@ class PrometheusMetrics:
 
     def ready(self) -> None:
         if decode_number(self.client.instant("1")) != 1:
-            raise Malformed(f"{self.client.address} did not answer 1 when asked for 1")
+            raise errors.Malformed(f"{self.client.address} did not answer 1 when asked for 1")
 
     def server_time(self) -> float:
         """Return the server's clock, as Unix seconds."""
         seconds = decode_number(self.client.instant("time()"))
         if seconds is None or not math.isfinite(seconds):
-            raise Malformed(f"{self.client.address} did not tell its time when asked for time()")
+            raise errors.Malformed(f"{self.client.address} did not tell its time when asked for time()")
         return seconds
 
 
@@ -365,10 +350,12 @@ class PrometheusOwners:
     def _ask(
         self, label: str, names: Sequence[str], at: float, found: dict[tuple[str, str], tuple[str, str]]
     ) -> None:
-        query = selector(OWNERS_METRIC, (one_of(label, names), *of_installation(self.extra_matchers)))
+        query = promql.selector(
+            OWNERS_METRIC, (promql.one_of(label, names), *promql.of_installation(self.extra_matchers))
+        )
         try:
             vector = self.client.vector(query, at, OWNERS_LABELS)
-        except SPLITTABLE:
+        except errors.SPLITTABLE:
             middle = len(names) // 2
             if not middle:
                 raise
@@ -376,6 +363,6 @@ class PrometheusOwners:
             self._ask(label, names[middle:], at, found)
             return
         if vector.partial:
-            raise Incomplete(f"{self.client.address} answered in part: {vector.partial[0]}")
+            raise errors.Incomplete(f"{self.client.address} answered in part: {vector.partial[0]}")
         for namespace, exported, replica_set, kind, name in zip(*vector.columns, strict=True):
             found[exported or namespace, replica_set] = (kind, name)
