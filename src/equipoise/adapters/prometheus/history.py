@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -334,39 +335,30 @@ class HistoryReading:
         if job.has_few_samples and job.measure.reduction is not Reduction.HIGHEST:
             with suppress(*OTHER_STRATEGY_MAY_SUCCEED):
                 return self._by_samples(job)
-        return strategies.by_promql(
-            self.history.client, self.history.names, job, rows_max=self._rows_max(job), on_bytes=self.on_bytes
-        )
+        return self._reduced(strategies.by_promql, job)
 
     def _by_samples(self, job: Job) -> ReducedUsage:
-        return strategies.by_samples(
-            self.history.client,
-            self.history.names,
+        return self._reduced(
+            strategies.by_samples,
             job,
-            rows_max=self._rows_max(job),
             is_closed=self.is_closed,
             is_as_stored=self.reads_samples,
             turn=self._turn,
-            on_bytes=self.on_bytes,
         )
 
     def _by_remote_read(self, job: Job) -> ReducedUsage:
         """Return the result by remote read, with one retry after a transient failure."""
-        attempt = partial(
-            strategies.by_remote_read,
-            RemoteRead(self.history.client.transport),
-            self.history.names,
-            job,
-            rows_max=self._rows_max(job),
-            is_closed=self.is_closed,
-            on_bytes=self.on_bytes,
-        )
+        attempt = partial(self._reduced, strategies.by_remote_read, job, is_closed=self.is_closed)
         try:
             return attempt()
         except errors.PrometheusFailed as error:
             if not error.is_transient:
                 raise
         return attempt()
+
+    def _reduced(self, strategy: Callable[..., ReducedUsage], job: Job, **options: Any) -> ReducedUsage:
+        client, names, rows_max = self.history.client, self.history.names, self._rows_max(job)
+        return strategy(client, names, job, rows_max=rows_max, on_bytes=self.on_bytes, **options)
 
     def _history(self, job: Job, found: ReducedUsage, way: str) -> UsageHistory:
         warnings = list(found.warnings)

@@ -209,7 +209,7 @@ class ReducedUsage:
 
 
 def by_remote_read(
-    reader: RemoteRead,
+    client: PrometheusClient,
     names: LabelNames,
     job: Job,
     *,
@@ -218,7 +218,7 @@ def by_remote_read(
     on_bytes: OnBytes | None = None,
 ) -> ReducedUsage:
     """Read raw samples and reduce them as they arrive."""
-    grid, window_ms = job.grid, job.window_ms
+    reader, grid, window_ms = RemoteRead(client.transport), job.grid, job.window_ms
     steps = Steps(grid.start_ms, grid.step_ms, grid.count, window_ms, is_closed)
     start_ms = grid.start_ms - window_ms + (not is_closed)
     # Only what is written to takes memory.

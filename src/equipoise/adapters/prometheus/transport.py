@@ -151,10 +151,13 @@ def _pool(settings: PrometheusSettings, connections_max: int) -> urllib3.HTTPCon
 def read_reply(response: urllib3.BaseHTTPResponse, bytes_max: int, deadline: float) -> Reply:
     """Return an answer, read up to a size and a deadline."""
     headers = response.headers
-    if response.status == OK:
-        body = read_bounded(response, bytes_max, deadline=deadline)
-    else:
-        body = _beginning(response, deadline)
+    is_answer = response.status == OK
+    try:
+        body = read_bounded(response, bytes_max if is_answer else REFUSAL_MAX_BYTES, deadline=deadline)
+    except AnswerTooLarge:
+        if is_answer:
+            raise
+        body = b""  # a long refusal is a web page, whose status is enough
     return Reply(
         response.status,
         body,
@@ -162,14 +165,6 @@ def read_reply(response: urllib3.BaseHTTPResponse, bytes_max: int, deadline: flo
         headers.get("Location", ""),
         parse_retry_after(headers.get("Retry-After"), time.time()),
     )
-
-
-def _beginning(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-    """Return the answer for an error; a long body is a web page, whose status is enough."""
-    try:
-        return read_bounded(response, REFUSAL_MAX_BYTES, deadline=deadline)
-    except AnswerTooLarge:
-        return b""
 
 
 @contextmanager
