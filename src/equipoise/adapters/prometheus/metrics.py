@@ -33,6 +33,8 @@ T = TypeVar("T")
 _Write = Callable[[Sequence[promql.Matcher]], str]
 _Key = tuple[str, str, str]
 _Asked = Mapping[str, frozenset[str]]
+_Found = tuple[CpuUsage, NDArray[np.bool_], Sequence[Vector]]
+"""Usage, whose samples cover the window, and the answers that tell what may be missing."""
 
 
 class Number(NamedTuple):
@@ -66,15 +68,16 @@ class PrometheusMetrics:
         asked = {namespace: frozenset(pods) for namespace, pods in pods_by_namespace.items()}
         reads_samples = shards and self.client.known_build_info().is_victoria_metrics
         read = self._by_samples if reads_samples else self._by_promql
-        usage = read(shards, asked, at, window_seconds)
-        warnings = list(usage.warnings)
+        usage, covered, vectors = read(shards, asked, at, window_seconds)
+        warnings = [*(warning for vector in vectors for warning in vector.warnings), *usage.warnings]
+        partial = tidy(why for vector in vectors for why in vector.partial)
         if shards and not usage.pods:
             warnings.append(f"no container answered for {self.names.metric}: is it scraped, under this name?")
-        return replace(usage, warnings=tidy(warnings), partial=tidy(usage.partial))
+        return replace(usage, is_covered=covered, warnings=tidy(warnings), partial=partial)
 
     def _by_promql(
         self, shards: Sequence[promql.Shard], asked: _Asked, at: float, window_seconds: float
-    ) -> CpuUsage:
+    ) -> _Found:
         queries = self.queries
         rates, times, tallies = self._ask(
             shards,
@@ -85,17 +88,11 @@ class PrometheusMetrics:
         )
         usage = _join(rates, times, asked, window_seconds, self.client.address)
         covered, looks = self._covered(usage, tallies, shards, asked, at)
-        vectors = (*rates, *times, *tallies, *looks)
-        return replace(
-            usage,
-            is_covered=covered,
-            warnings=(*(w for vector in vectors for w in vector.warnings), *usage.warnings),
-            partial=tuple(why for vector in vectors for why in vector.partial),
-        )
+        return usage, covered, (*rates, *times, *tallies, *looks)
 
     def _by_samples(
         self, shards: Sequence[promql.Shard], asked: _Asked, at: float, window_seconds: float
-    ) -> CpuUsage:
+    ) -> _Found:
         """Take the samples of the window, and reduce them as Prometheus does.
 
         VictoriaMetrics' own `rate` takes in the sample before the window, and stretches nothing; and its
@@ -114,12 +111,7 @@ class PrometheusMetrics:
         rates, times, covered = ([part[column] for part in parts] for column in range(3))
         usage = _join(rates, times, asked, window_seconds, self.client.address)
         keys = zip(usage.namespaces, usage.pods, usage.containers, strict=True)
-        return replace(
-            usage,
-            is_covered=_column(keys, _largest(covered, asked)) == 1,
-            warnings=(*(w for vector in rates for w in vector.warnings), *usage.warnings),
-            partial=tuple(why for vector in rates for why in vector.partial),
-        )
+        return usage, _column(keys, _largest(covered, asked)) == 1, rates
 
     def _reduced(self, query: str, at: float, window_seconds: float) -> tuple[Vector, Vector, Vector]:
         """Ask for samples; return rates, times of the last samples, and 1 for whom the window is covered."""
