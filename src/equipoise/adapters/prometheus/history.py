@@ -150,13 +150,14 @@ class PrometheusHistory:
             return str(error)
 
     def _whole(self, measure: Measure, grid: Grid, fixed: tuple[Matcher, ...], batch: QueryBatch) -> Job:
-        """Return the job of a measure of all containers; a single number needs no window."""
+        """Return the job of a measure of all containers; a single number has one window: all the time."""
         is_one = measure.reduction is Reduction.HIGHEST
         interval_ms = INTERVAL_SECONDS * 1000
         if not is_one or self._offered is Form.SAMPLES:
             interval_ms = self._interval_ms(measure, fixed, grid.end_ms / 1000)
         window_ms = grid.end_ms - grid.start_ms if is_one else window_for(interval_ms, grid.step_ms)
-        return Job(measure, batch, strategies.grid_of(measure, grid), window_ms, interval_ms, fixed)
+        times = grid.part(grid.count - 1, 1) if is_one else grid
+        return Job(measure, batch, times, window_ms, interval_ms, fixed)
 
     def _interval_ms(self, measure: Measure, fixed: Sequence[Matcher], at: float) -> float:
         """Return the scrape interval, since a rate needs two samples."""

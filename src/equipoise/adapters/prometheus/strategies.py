@@ -41,20 +41,10 @@ _REDUCE: dict[Reduction, Callable[[RawSamples, Steps, Floats | None], Floats]] =
 _FUNCTIONS = {Reduction.RATE: "rate", Reduction.HIGHEST: "max_over_time", Reduction.LAST: "last_over_time"}
 
 
-def grid_of(measure: Measure, grid: Grid) -> Grid:
-    """Return the times of a measure: all of them, or the last one where it is a single number."""
-    return grid if measure.reduction is not Reduction.HIGHEST else grid.part(grid.count - 1, 1)
-
-
 def reduce(measure: Measure, samples: RawSamples, steps: Steps, out: Floats) -> None:
     """Reduce raw samples to a row for each series and a column for each step."""
     assert out.shape == (len(samples.offsets) - 1, steps.count), "the rows to fill are those of the series"
     _REDUCE[measure.reduction](samples, steps, out)
-
-
-def expression(measure: Measure, selected: str, window_ms: int) -> str:
-    """Return the reduction as PromQL, without `max by` or `round`, which would triple its cost."""
-    return f"{_FUNCTIONS[measure.reduction]}({selected}[{print_seconds(window_ms / 1000)}])"
 
 
 SAMPLES_PER_TIME_MAX = 1.25
@@ -295,7 +285,9 @@ def by_promql(
     found: list[ReducedUsage] = []
     for matchers in job.batch.matchers(names):
         selected = selector(job.measure.metric, (*job.fixed, *matchers))
-        query = expression(job.measure, selected, job.window_ms)
+        # Without `max by` or `round`, which would triple its cost.
+        function, window = _FUNCTIONS[job.measure.reduction], print_seconds(job.window_ms / 1000)
+        query = f"{function}({selected}[{window}])"
         matrix = query_range(client, query, job.grid, names.labels, on_bytes)
         _drop_nonsense(matrix.values)
         found.append(ReducedUsage(matrix.keys, matrix.values, matrix.warnings, matrix.partial))
