@@ -26,10 +26,10 @@ import pytest
 
 from equipoise.core.cluster import Container
 from equipoise.sim import Delay, SimSettings, Template, World
-from equipoise.sim.hpa_behavior import DOWN_BY_DEFAULT, Behavior, HpaScalingRules
-from equipoise.sim.load import Trace
+from equipoise.sim.hpa import DOWN_BY_DEFAULT, Behavior, HpaScalingRules
 from equipoise.sim.world import UTILIZATION_70
 from tests.e2e.conftest import new_namespace
+from tests.support.sim.scenes import Trace
 from tests.testbed import ApiError, ControlPlane, Kwok, MetricsServer, wait_until
 from tests.testbed.scenes import deployment, hpa, running_pods
 

@@ -11,13 +11,12 @@ from equipoise.core.ledger import EntryState, Ledger
 from equipoise.core.reason import Code
 from equipoise.ports import EvictionResult, Stored
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.load import Constant
-from equipoise.sim.scenes import SIX_LOADS, six_pods
-from equipoise.sim.sharing import Partitions
+from equipoise.sim.load import Constant, Partitions
 from equipoise.sim.template import Budget, Delay, Template
 from equipoise.sim.world import World
 from tests.support.rotation.running import Run, run_in
 from tests.support.rotation.tenants import ENFORCE, NoBudgets, Policies, RefusingActuator, loop_in
+from tests.support.sim.scenes import SIX_LOADS, six_pods
 
 
 def test_a_rollout_in_the_middle_ends_a_rotation_and_holds_the_next() -> None:

@@ -17,11 +17,12 @@ from equipoise.ports import EvictionResult, Stored
 from equipoise.rotation.balancer import redecide
 from equipoise.rotation.command import RotateCommand, plan
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.sim.experiment import unbalanced
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.scenes import SixPods, six_pods, unbalanced
 from equipoise.sim.world import World
 from tests.support.rotation.running import Run, run_in, serving
 from tests.support.rotation.tenants import Diary, FrozenPods, NoBudgets, RefusingActuator, ports_in
+from tests.support.sim.scenes import SixPods, six_pods
 
 
 def _plan(scene: SixPods, **changes: Any) -> tuple[Decision, list[str]]:

@@ -10,7 +10,7 @@ from equipoise.recommendation.ownership import PodOwnership
 from equipoise.recommendation.usage import HistoryReader
 from equipoise.sim import Delay, FaultKind, Template, World
 from equipoise.sim.autoscaling import SimAutoscalers
-from equipoise.sim.hpa_behavior import Behavior
+from equipoise.sim.hpa import Behavior
 from equipoise.sim.load import Constant, Diurnal
 from equipoise.sim.metrics import STEP_SECONDS, SimHistory
 

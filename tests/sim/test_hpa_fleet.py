@@ -7,8 +7,7 @@ import pytest
 
 from equipoise.core.cluster import HpaMetric
 from equipoise.sim import hpa_fleet
-from equipoise.sim.hpa import HpaController, HpaPod, SimulatedHpaSpec, milli, recommend
-from equipoise.sim.hpa_behavior import HpaMemory
+from equipoise.sim.hpa import HpaController, HpaMemory, HpaPod, SimulatedHpaSpec, milli, recommend
 from equipoise.sim.hpa_fleet import Fleet, by_minute, fixed, is_above, replay
 from equipoise.stats.ranks import Floats
 

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from equipoise.sim import World
-from equipoise.sim.eviction import EvictionApi
+from equipoise.sim.actions import EvictionApi
 from equipoise.sim.invariants import InvariantBroken
-from equipoise.sim.load import Constant
-from equipoise.sim.scenes import many_workloads
-from equipoise.sim.sharing import Even
+from equipoise.sim.load import Constant, Even
 from equipoise.sim.store import SimStore
 from equipoise.sim.template import Budget
+from tests.support.sim.scenes import many_workloads
 from tests.support.sim.storm import storm
 
 

@@ -2,7 +2,7 @@
 
 from equipoise.core.cluster import HpaMetric
 from equipoise.sim import FaultKind, World
-from equipoise.sim.hpa_behavior import Behavior, HpaScalingRules, ScalingPolicy
+from equipoise.sim.hpa import Behavior, HpaScalingRules, ScalingPolicy
 from equipoise.sim.load import Constant
 
 RULES = (ScalingPolicy("Pods", 4, 15),)

@@ -9,8 +9,8 @@ from equipoise.core.reason import Code
 from equipoise.ports import EvictionResult
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.sim import FaultKind
-from equipoise.sim.scenes import many_workloads, six_pods
 from tests.support.rotation.tenants import plan_alone
+from tests.support.sim.scenes import many_workloads, six_pods
 
 
 def _whole(decision: Decision) -> list[Action]:

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from equipoise.sim.futility import futility, run_until_futile
-from equipoise.sim.scenes import IMBALANCES, Unbalanced, six_pods, unbalanced
+from equipoise.sim.experiment import IMBALANCES, Experiment, Unbalanced, unbalanced
 from equipoise.sim.study import (
     CLOSED_LOOP,
     HOT_ONLY,
@@ -13,13 +12,15 @@ from equipoise.sim.study import (
     LEFT_ALONE,
     SEED,
     STRATEGIES,
-    Experiment,
     Trial,
+    futility,
     hottest_cores,
+    run_until_futile,
     study,
     summary,
     trials,
 )
+from tests.support.sim.scenes import six_pods
 
 WORLDS = 12
 TARGET_CORES = 0.7

@@ -14,13 +14,17 @@ from equipoise.core.quantity import parse_cores
 from equipoise.ports import ApplyAnswer, ApplyResult
 from equipoise.sim import template as names
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.hpa import HpaPod, SimulatedHpaSpec, advise, highest, milli
-from equipoise.sim.hpa_behavior import (
+from equipoise.sim.hpa import (
     DOWN_BY_DEFAULT,
     UP_BY_DEFAULT,
     Behavior,
+    HpaPod,
     HpaScalingRules,
     ScalingPolicy,
+    SimulatedHpaSpec,
+    advise,
+    highest,
+    milli,
 )
 from equipoise.sim.load import CpuCounter
 from equipoise.sim.state import HpaState, SimState, WorkloadState

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from equipoise.core.cluster import TOLERANCE, Hpa, Node, Owner, Pdb, Pod, Workload, WorkloadRef
 from equipoise.core.errors import WorldFailed
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.hpa_behavior import HpaScalingRules
+from equipoise.sim.hpa import HpaScalingRules
 from equipoise.sim.state import STATEFUL_SET, HpaState, NodeState, PdbState, PodState, SimState, WorkloadState
 
 

@@ -13,8 +13,7 @@ from equipoise.qos.policy import QosPolicy
 from equipoise.qos.state import AgentState
 from equipoise.sim.cluster import pod_view, workload_view
 from equipoise.sim.controllers import Kubelet
-from equipoise.sim.serving import PERIOD_US, usage_cores
-from equipoise.sim.state import NodeState, PodState, SimState
+from equipoise.sim.state import PERIOD_US, NodeState, PodState, SimState
 
 NANO = 10**9
 
@@ -76,7 +75,7 @@ class SimMachine:
         pod.quotas[name] = quota_us
         self._state.log("QuotaWritten", pod.ref, f"{name} {quota_us}")
         if pod.counter is not None:
-            pod.counter.set_rate(self._state.now, usage_cores(pod))
+            pod.counter.set_rate(self._state.now, pod.usage_cores)
             pod.workload.spread_at = self._state.now
         return True
 

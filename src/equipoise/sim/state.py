@@ -22,10 +22,8 @@ from equipoise.core.cluster import (
 from equipoise.core.ledger import BYTES_MAX
 from equipoise.sim import template as names
 from equipoise.sim.faults import Faults, Timeline
-from equipoise.sim.hpa import HpaController, HpaPod, SimulatedHpaSpec
-from equipoise.sim.hpa_behavior import HpaMemory
-from equipoise.sim.load import CpuCounter, Shape
-from equipoise.sim.sharing import Sharing
+from equipoise.sim.hpa import HpaController, HpaMemory, HpaPod, SimulatedHpaSpec
+from equipoise.sim.load import CpuCounter, Shape, Sharing
 from equipoise.sim.template import Budget, BudgetStatus, Portion, Template
 
 
@@ -67,6 +65,8 @@ class SimSettings:
 
 
 STATEFUL_SET = "StatefulSet"
+PERIOD_US = 100_000
+"""The period of a CPU quota."""
 
 
 @dataclass(slots=True, eq=False)
@@ -143,9 +143,21 @@ class PodState:
         return self.is_ready and self.deletion_at is None and self.node is not None and self.node.is_alive
 
     @property
-    def is_active(self) -> bool:
-        """Return whether its controller counts it."""
-        return self.deletion_at is None
+    def usage_cores(self) -> float:
+        """What it uses: work times its node's factor, within its limit and the quotas of its cgroups."""
+        if self.node is None or not self.node.is_alive:
+            return 0.0
+        if self.is_serving:
+            wanted = self.template.idle_cores + self.work_cores * self.node.cpu_factor
+        else:
+            wanted = self.template.start_cores if self.deletion_at is None else self.template.idle_cores
+        used = min(wanted, self.limit_cores)
+        # The container that is at its quota slows the whole pod: they work together.
+        for name, part in self.template.parts if self.quotas else ():
+            quota_us = self.quotas.get(name, -1)
+            if quota_us >= 0 and part > 0:
+                used = min(used, quota_us / PERIOD_US / part)
+        return used
 
     @property
     def ref(self) -> PodRef:

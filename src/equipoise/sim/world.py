@@ -5,19 +5,15 @@ from dataclasses import replace
 
 from equipoise.core.cluster import HpaMetric, Requirement, Selector, WorkloadRef
 from equipoise.sim import template as names
+from equipoise.sim.actions import EvictionApi, SimActuator, SimSizes
 from equipoise.sim.autoscaling import Autoscaling, SimApplier
 from equipoise.sim.cluster import SimCluster
-from equipoise.sim.controllers import Kubelet, Replication, Scheduler
-from equipoise.sim.eviction import EvictionApi, SimActuator, SimClock
+from equipoise.sim.controllers import Kubelet, Replication, Scheduler, Serving
 from equipoise.sim.faults import Happening, Timeline
-from equipoise.sim.hpa import SimulatedHpaSpec
-from equipoise.sim.hpa_behavior import Behavior
+from equipoise.sim.hpa import Behavior, SimulatedHpaSpec
 from equipoise.sim.invariants import Invariants
-from equipoise.sim.load import Constant, Shape
+from equipoise.sim.load import Constant, Even, Shape, Sharing
 from equipoise.sim.metrics import SimMetrics
-from equipoise.sim.serving import Serving
-from equipoise.sim.sharing import Even, Sharing
-from equipoise.sim.sizes import SimSizes
 from equipoise.sim.state import (
     HistoryEntry,
     HpaState,
@@ -262,3 +258,14 @@ def _join(pdb: PdbState, workload: WorkloadState) -> None:
     if pdb.namespace == workload.ref.namespace and pdb.selector.matches(dict(workload.labels)):
         pdb.workloads.append(workload)
         workload.pdbs.append(pdb)
+
+
+class SimClock:
+    """Simulated time."""
+
+    def __init__(self, state: SimState) -> None:
+        self._state = state
+
+    def now(self) -> float:
+        """Return the Unix time in seconds."""
+        return self._state.now

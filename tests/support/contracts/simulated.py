@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 from equipoise.core.cluster import Container, HpaMetric, Pod, WorkloadRef
 from equipoise.ports import Actuator, Applier, Cluster, Leadership, Metrics, Pauses, Policies, Store, Stored
 from equipoise.sim import Template, World
-from equipoise.sim.load import Constant
-from equipoise.sim.sharing import Partitions
+from equipoise.sim.load import Constant, Partitions
 from equipoise.sim.template import Budget
 from tests.support.sim.election import SimCandidate, SimLease
 

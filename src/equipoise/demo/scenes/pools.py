@@ -20,7 +20,7 @@ from equipoise.pools.loop import PoolsLoop
 from equipoise.pools.observe import count_tiers
 from equipoise.pools.policy import read_policy, tiers_for_scripts
 from equipoise.sim import template
-from equipoise.sim.study import OnlyLeader
+from equipoise.sim.experiment import OnlyLeader
 from equipoise.sim.template import Delay, Template
 
 PREFIX = "demo"

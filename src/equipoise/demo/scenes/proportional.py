@@ -15,8 +15,8 @@ from equipoise.demo.context import LABEL, MINUTE, DemoContext, labelled, line
 from equipoise.proportional.loop import ProportionalLoop
 from equipoise.proportional.parse import SCALING_POLICY
 from equipoise.sim import template
+from equipoise.sim.experiment import OnlyLeader
 from equipoise.sim.state import NodeState
-from equipoise.sim.study import OnlyLeader
 from equipoise.sim.template import Template
 
 CYCLE_SECONDS = 10.0

@@ -17,11 +17,11 @@ from equipoise.recommendation.loop import RecommendationLoop
 from equipoise.recommendation.ownership import PodOwnership
 from equipoise.recommendation.usage import HistoryReader
 from equipoise.sim.autoscaling import SimAutoscalers
+from equipoise.sim.experiment import OnlyLeader
 from equipoise.sim.load import Diurnal
 from equipoise.sim.metrics import SimHistory
 from equipoise.sim.state import HpaState
 from equipoise.sim.store import SimAnalyses
-from equipoise.sim.study import OnlyLeader
 from equipoise.sim.template import Template
 from equipoise.stats.predict import predict
 from equipoise.stats.ranks import Floats

@@ -14,9 +14,8 @@ from equipoise.rotation.execute import Ports
 from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.policy import ROTATION_POLICY
 from equipoise.rotation.progress import MEASURED_ENDINGS, RotationMemory, RotationResult
-from equipoise.sim.load import Constant
-from equipoise.sim.sharing import Leases
-from equipoise.sim.study import OnlyLeader
+from equipoise.sim.experiment import OnlyLeader
+from equipoise.sim.load import Constant, Leases
 from equipoise.sim.template import Budget, Delay, Template
 
 REPLICAS = 8
