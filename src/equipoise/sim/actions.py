@@ -154,7 +154,7 @@ class SimActuator:
         self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
     ) -> EvictionAnswer:
         """Evict exactly this incarnation of a pod."""
-        self._check_available()
+        self._state.check_api()
         answer = self._disruption.evict(pod, grace_seconds, is_dry_run=is_dry_run)
         self._state.log("EvictionAsked", pod, f"{answer.result} dry={is_dry_run}")
         if self._state.faults.now(FaultKind.EVICTION_ANSWER_LOST, str(pod)):
@@ -163,12 +163,8 @@ class SimActuator:
 
     def record_event(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
         """Keep one sentence about an object."""
-        self._check_available()
+        self._state.check_api()
         self.events.append(RecordedEvent(self._state.now, about, reason, sentence, is_warning))
-
-    def _check_available(self) -> None:
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE):
-            raise WorldFailed("the API server does not answer (simulated)")
 
 
 OURS = "equipoise"
@@ -197,18 +193,18 @@ class SimSizes:
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
         """Return a workload."""
-        self._check_available()
+        self._state.check_api()
         found = self._state.workloads.get(ref)
         return None if found is None else workload_view(found)
 
     def advised(self) -> Mapping[WorkloadRef, str]:
         """Return the workloads whose requests a VerticalPodAutoscaler sets."""
-        self._check_available()
+        self._state.check_api()
         return dict(self.vpas)
 
     def offers_resize(self) -> bool:
         """Return whether the server can change pods in place."""
-        self._check_available()
+        self._state.check_api()
         return self.has_resize
 
     def resize(
@@ -223,7 +219,7 @@ class SimSizes:
     ) -> ResizeAnswer:
         """Change one incarnation of a pod in place, as this field manager."""
         del sidecars
-        self._check_available()
+        self._state.check_api()
         found = self._state.pods.get((pod.namespace, pod.name))
         if not self.has_resize:
             return ResizeAnswer(ResizeResult.UNSUPPORTED, "the server could not find the requested resource")
@@ -255,7 +251,7 @@ class SimSizes:
     ) -> ResizeAnswer:
         """Change a template, as this field manager."""
         del sidecars
-        self._check_available()
+        self._state.check_api()
         ref = WorkloadRef(workload.api_version, workload.kind, workload.namespace, workload.name)
         found = self._state.workloads.get(ref)
         if found is None or found.uid != workload.uid:
@@ -275,7 +271,7 @@ class SimSizes:
     def setter_of(self, about: ObjectRef, container: str, section: str, resource: str) -> str:
         """Return the other field manager that set it last; empty if there is none."""
         del container, section, resource
-        self._check_available()
+        self._state.check_api()
         return self._setters.get((about.kind, about.name), "")
 
     def _note(self, manager: str, kind: str, name: str) -> None:
@@ -323,10 +319,6 @@ class SimSizes:
     def _retry(self, pod: PodState, resized: tuple[Container, ...]) -> None:
         if pod.desired == resized and pod.uid in pod.workload.pods and pod.deletion_at is None:
             self._ask_node(pod, resized)
-
-    def _check_available(self) -> None:
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE):
-            raise WorldFailed("the API server does not answer (simulated)")
 
 
 def _changed(containers: tuple[Container, ...], values: Values) -> tuple[Container, ...]:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from equipoise.core.cluster import API_VERSIONS, HpaMetric, HpaSpec, WorkloadRef
-from equipoise.core.errors import WorldFailed
 from equipoise.core.quantity import parse_cores
 from equipoise.ports import ApplyAnswer, ApplyResult
 from equipoise.sim import template as names
@@ -186,7 +185,7 @@ class SimApplier:
 
     def apply_hpa(self, manifest: Mapping[str, Any], *, is_dry_run: bool = False) -> ApplyAnswer:
         """Create this HPA, or update the one that we created; another's is not changed."""
-        self._check_available()
+        self._state.check_api()
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         target = _ref(manifest["spec"]["scaleTargetRef"], namespace)
         if target not in self._state.workloads:
@@ -209,7 +208,7 @@ class SimApplier:
         self, workload: WorkloadRef, annotations: Mapping[str, str], *, is_dry_run: bool = False
     ) -> ApplyAnswer:
         """Set these annotations of a workload, and change nothing else of it."""
-        self._check_available()
+        self._state.check_api()
         found = self._state.workloads.get(workload)
         if found is None:
             return ApplyAnswer(ApplyResult.GONE, f"{workload} is not there")
@@ -262,10 +261,6 @@ class SimApplier:
         self._state.hpas.append(hpa)
         self._autoscaling.begin(hpa)
         self._state.log("HpaApplied", target, f"{spec.replicas_min}-{spec.replicas_max}")
-
-    def _check_available(self) -> None:
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE):
-            raise WorldFailed("the API server does not answer (simulated)")
 
 
 def _ref(target: Mapping[str, str], namespace: str) -> WorkloadRef:
@@ -321,8 +316,7 @@ class SimAutoscalers:
 
     def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
         """Return the spec of every HorizontalPodAutoscaler."""
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE):
-            raise WorldFailed("the API server does not answer (simulated)")
+        self._state.check_api()
         return [
             HpaSpec(
                 name=hpa.name,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from equipoise.core.cluster import TOLERANCE, Hpa, Node, Owner, Pdb, Pod, Workload, WorkloadRef
-from equipoise.core.errors import WorldFailed
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.hpa import HpaScalingRules
 from equipoise.sim.state import STATEFUL_SET, HpaState, NodeState, PdbState, PodState, SimState, WorkloadState
@@ -237,8 +236,7 @@ class SimCluster:
                 self._past.popleft()
 
     def _seen(self) -> ClusterView | LiveView:
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE):
-            raise WorldFailed("the API server does not answer (simulated)")
+        self._state.check_api()
         fault = self._state.faults.now(FaultKind.WATCH_LAG)
         if fault is None or not self._past:
             return self._live
@@ -252,8 +250,7 @@ class SimCluster:
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
         """Return the pods of one workload as they are, whatever the watch lags behind."""
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE):
-            raise WorldFailed("the API server does not answer (simulated)")
+        self._state.check_api()
         selected: dict[tuple[tuple[str, str], ...], bool] = {}
         found = []
         for each in self._state.namespaces.get(workload.ref.namespace, ()):
@@ -275,8 +272,7 @@ class SimCluster:
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
         """Read one workload; this one is never old."""
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE):
-            raise WorldFailed("the API server does not answer (simulated)")
+        self._state.check_api()
         found = self._state.workloads.get(ref)
         return None if found is None else workload_view(found)
 

@@ -19,9 +19,10 @@ from equipoise.core.cluster import (
     Workload,
     WorkloadRef,
 )
+from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import BYTES_MAX
 from equipoise.sim import template as names
-from equipoise.sim.faults import Faults, Timeline
+from equipoise.sim.faults import FaultKind, Faults, Timeline
 from equipoise.sim.hpa import HpaController, HpaMemory, HpaPod, SimulatedHpaSpec
 from equipoise.sim.load import CpuCounter, Shape, Sharing
 from equipoise.sim.template import Budget, BudgetStatus, Portion, Template
@@ -323,6 +324,11 @@ class SimState:
             used = pod.counter.total(self.now) if pod.counter else 0.0
             digest.update(f"{pod.uid} {used!r}\n".encode())
         return digest.hexdigest()
+
+    def check_api(self) -> None:
+        """Raise WorldFailed while the API server does not answer."""
+        if self.faults.now(FaultKind.API_UNAVAILABLE):
+            raise WorldFailed("the API server does not answer (simulated)")
 
     def next_version(self) -> int:
         """Return the next resource version."""
