@@ -17,8 +17,8 @@ from equipoise.sim.hpa import (
     SimulatedHpaSpec,
     milli,
     propose,
-    recommend,
 )
+from tests.support.sim.autoscalers import recommend
 
 CPU_50 = HpaMetric("Resource", "cpu", "Utilization", 50)
 CPU_100M = HpaMetric("Resource", "cpu", "AverageValue", 0.1)

@@ -7,9 +7,10 @@ import pytest
 
 from equipoise.core.cluster import HpaMetric
 from equipoise.sim import hpa_fleet
-from equipoise.sim.hpa import HpaController, HpaMemory, HpaPod, SimulatedHpaSpec, milli, recommend
+from equipoise.sim.hpa import HpaController, HpaMemory, HpaPod, SimulatedHpaSpec, milli
 from equipoise.sim.hpa_fleet import Fleet, by_minute, fixed, is_above, replay
 from equipoise.stats.ranks import Floats
+from tests.support.sim.autoscalers import recommend
 
 NAN = math.nan
 MINUTES = 180

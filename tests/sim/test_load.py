@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from equipoise.sim.experiment import CAUSES
 from equipoise.sim.load import Constant, Diurnal, Partitions, Sharing, StickyConnections
-from tests.support.sim.scenes import Ramp, Spike
+from tests.support.sim.scenes import Ramp, Spike, Trace
 
 
 def test_shapes_are_what_they_say() -> None:
@@ -24,6 +24,12 @@ def test_shapes_are_what_they_say() -> None:
     assert [ramp.cores(at) for at in (0, 100, 150, 200, 300)] == [1, 1, 2, 3, 3]
     spike = Spike(1, 9, 100, 10)
     assert [spike.cores(at) for at in (99, 100, 109, 110)] == [1, 9, 9, 1]
+
+
+def test_a_recorded_trace_holds_each_value_until_the_next() -> None:
+    """The first one holds before its time too."""
+    trace = Trace((100, 160, 220), (1.5, 2, 0))
+    assert [trace.cores(at) for at in (0, 100, 159, 160, 219, 220, 999)] == [1.5, 1.5, 1.5, 2, 2, 0, 0]
 
 
 _STEPS = st.lists(

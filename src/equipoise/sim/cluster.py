@@ -5,27 +5,13 @@ has changed. Faults determine the age of the view that a caller gets.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from equipoise.core.cluster import TOLERANCE, Hpa, Node, Owner, Pdb, Pod, Workload, WorkloadRef
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.hpa import HpaScalingRules
 from equipoise.sim.state import STATEFUL_SET, HpaState, NodeState, PdbState, PodState, SimState, WorkloadState
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterView:
-    """All lists of one moment."""
-
-    at: float
-    pods: list[Pod]
-    nodes: list[Node]
-    workloads: list[Workload]
-    hpas: list[Hpa]
-    pdbs: list[Pdb]
-    pauses: dict[WorkloadRef, str]
 
 
 class LiveView:
@@ -36,75 +22,70 @@ class LiveView:
 
     @property
     def pods(self) -> list[Pod]:
-        """Show the pods."""
         return [pod.view or pod_view(pod) for pod in self._state.pods.values()]
 
     @property
     def nodes(self) -> list[Node]:
-        """Show the nodes."""
         return [node_view(node) for node in self._state.nodes.values()]
 
     @property
     def workloads(self) -> list[Workload]:
-        """Show the workloads."""
         return [workload.view or workload_view(workload) for workload in self._state.workloads.values()]
 
     @property
     def hpas(self) -> list[Hpa]:
-        """Show the HPAs."""
         return [hpa_view(hpa) for hpa in self._state.hpas]
 
     @property
     def pdbs(self) -> list[Pdb]:
-        """Show the budgets."""
         return [pdb_view(pdb) for pdb in self._state.pdbs]
 
     @property
     def pauses(self) -> dict[WorkloadRef, str]:
-        """Show whose autoscaling is paused."""
+        """The workloads whose autoscaling is paused, and by what."""
         return dict(self._state.autoscaler_pauses)
 
 
-def cluster_view(state: SimState) -> ClusterView:
-    """Show everything as it is now."""
-    live = LiveView(state)
-    return ClusterView(state.now, live.pods, live.nodes, live.workloads, live.hpas, live.pdbs, live.pauses)
+class ClusterView:
+    """All lists of one moment."""
+
+    def __init__(self, at: float, live: LiveView) -> None:
+        self.at = at
+        self.pods, self.nodes, self.workloads = live.pods, live.nodes, live.workloads
+        self.hpas, self.pdbs, self.pauses = live.hpas, live.pdbs, live.pauses
 
 
 def pod_view(pod: PodState) -> Pod:
-    """Show a pod."""
     if pod.view is None:
-        pod.view = _pod(pod)
+        workload, template = pod.workload, pod.template
+        is_stateful = workload.ref.kind == STATEFUL_SET
+        revision_label = "controller-revision-hash" if is_stateful else "pod-template-hash"
+        pod.view = Pod(
+            namespace=workload.ref.namespace,
+            name=pod.name,
+            uid=pod.uid,
+            resource_version=str(pod.version),
+            node=pod.node.name if pod.node else "",
+            phase=pod.phase,
+            is_ready=pod.is_ready,
+            ready_since=pod.ready_changed_at if pod.is_ready else None,
+            created_at=pod.created_at,
+            deletion_at=pod.deletion_at,
+            owner=_owner(pod),
+            labels=tuple(sorted((*workload.labels, (revision_label, pod.revision)))),
+            annotations=template.annotations,
+            containers=pod.containers,
+            restarts=pod.restarts,
+            restarted_at=pod.restarted_at,
+            priority=template.priority,
+            priority_class=template.priority_class,
+            qos_class=template.qos_class,
+            has_local_storage=template.has_local_storage,
+            is_mirror=False,
+            is_disruption_target=pod.is_disruption_target,
+            resize=pod.resize,
+        )
     return pod.view
-
-
-def _pod(pod: PodState) -> Pod:
-    workload, template = pod.workload, pod.template
-    return Pod(
-        namespace=workload.ref.namespace,
-        name=pod.name,
-        uid=pod.uid,
-        resource_version=str(pod.version),
-        node=pod.node.name if pod.node else "",
-        phase=pod.phase,
-        is_ready=pod.is_ready,
-        ready_since=pod.ready_changed_at if pod.is_ready else None,
-        created_at=pod.created_at,
-        deletion_at=pod.deletion_at,
-        owner=_owner(pod),
-        labels=tuple(sorted((*workload.labels, (_hash_label(workload), pod.revision)))),
-        annotations=template.annotations,
-        containers=pod.containers,
-        restarts=pod.restarts,
-        restarted_at=pod.restarted_at,
-        priority=template.priority,
-        priority_class=template.priority_class,
-        qos_class=template.qos_class,
-        has_local_storage=template.has_local_storage,
-        is_mirror=False,
-        is_disruption_target=pod.is_disruption_target,
-        resize=pod.resize,
-    )
 
 
 def _owner(pod: PodState) -> Owner:
@@ -114,12 +95,7 @@ def _owner(pod: PodState) -> Owner:
     return Owner("apps/v1", "ReplicaSet", f"{ref.name}-{pod.revision}", pod.workload.owner_uids[pod.revision])
 
 
-def _hash_label(workload: WorkloadState) -> str:
-    return "controller-revision-hash" if workload.ref.kind == STATEFUL_SET else "pod-template-hash"
-
-
 def node_view(node: NodeState) -> Node:
-    """Show a node."""
     if node.view is None:
         node.view = Node(
             name=node.name,
@@ -136,7 +112,6 @@ def node_view(node: NodeState) -> Node:
 
 
 def workload_view(workload: WorkloadState) -> Workload:
-    """Show a workload."""
     if workload.view is None:
         active = workload.active()
         workload.view = Workload(
@@ -158,7 +133,7 @@ def workload_view(workload: WorkloadState) -> Workload:
 
 
 def hpa_view(hpa: HpaState) -> Hpa:
-    """Show an HPA. How many replicas there are changes without it, so that is looked up each time."""
+    """Return an HPA. How many replicas there are changes without it, so that is looked up each time."""
     current, behavior = hpa.workload.replicas, hpa.spec.behavior
     if hpa.view is None or hpa.view.replicas_current != current:
         hpa.view = Hpa(
@@ -186,7 +161,6 @@ def _tolerance(rules: HpaScalingRules | None) -> float:
 
 
 def pdb_view(pdb: PdbState) -> Pdb:
-    """Show a budget."""
     if pdb.view is None:
         pdb.view = Pdb(
             namespace=pdb.namespace,
@@ -203,14 +177,7 @@ def pdb_view(pdb: PdbState) -> Pdb:
     return pdb.view
 
 
-class Namespaced(Protocol):
-    """Any record of an object with a namespace."""
-
-    @property
-    def namespace(self) -> str: ...
-
-
-_Object = TypeVar("_Object", bound=Namespaced)
+_Object = TypeVar("_Object", Pod, Hpa, Pdb)
 
 
 class SimCluster:
@@ -231,21 +198,23 @@ class SimCluster:
             self._version = -1
         elif self._version != self._state.version:
             self._version = self._state.version
-            self._past.append(cluster_view(self._state))
-            while len(self._past) > 1 and self._past[1].at <= self._state.now - fault.value:
-                self._past.popleft()
+            self._past.append(ClusterView(self._state.now, self._live))
+            self._forget(fault.value)
 
     def _seen(self) -> ClusterView | LiveView:
         self._state.check_api()
         fault = self._state.faults.now(FaultKind.WATCH_LAG)
         if fault is None or not self._past:
             return self._live
-        while len(self._past) > 1 and self._past[1].at <= self._state.now - fault.value:
-            self._past.popleft()
+        self._forget(fault.value)
         return self._past[0]
 
+    def _forget(self, lag_seconds: float) -> None:
+        """Keep the newest view that is as old as the watch lags, and those after it."""
+        while len(self._past) > 1 and self._past[1].at <= self._state.now - lag_seconds:
+            self._past.popleft()
+
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
-        """List the pods."""
         return _of(self._seen().pods, namespace)
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
@@ -262,11 +231,9 @@ class SimCluster:
         return found
 
     def nodes(self) -> Sequence[Node]:
-        """List the nodes."""
         return self._seen().nodes
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
-        """List the workloads."""
         found = self._seen().workloads
         return found if namespace is None else [each for each in found if each.ref.namespace == namespace]
 
@@ -277,20 +244,15 @@ class SimCluster:
         return None if found is None else workload_view(found)
 
     def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
-        """List the HPAs."""
         return _of(self._seen().hpas, namespace)
 
     def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
-        """List the budgets."""
         return _of(self._seen().pdbs, namespace)
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        """Return the workloads whose autoscaling is paused, and by what."""
         found = self._seen().pauses
         return {ref: why for ref, why in found.items() if namespace in {None, ref.namespace}}
 
 
-def _of(objects: Iterable[_Object], namespace: str | None) -> list[_Object]:
-    if namespace is None:
-        return list(objects)
-    return [each for each in objects if each.namespace == namespace]
+def _of(objects: list[_Object], namespace: str | None) -> list[_Object]:
+    return objects if namespace is None else [each for each in objects if each.namespace == namespace]

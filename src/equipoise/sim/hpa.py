@@ -15,7 +15,6 @@ Usage and requests are whole thousandths, as the controller compares them.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import itemgetter
 from typing import Literal
 
@@ -220,20 +219,6 @@ class NoProposal(Exception):  # noqa: N818 - reads as a fact
     """A metric from which no number of replicas follows."""
 
 
-def recommend(
-    spec: SimulatedHpaSpec,
-    pods_by_metric: Sequence[Sequence[HpaPod]],
-    *,
-    current: int,
-    memory: HpaMemory,
-    at: float,
-    controller: HpaController,
-) -> HpaProposal:
-    """Return how many replicas one sync of the controller sets; `seen` has the pods once for each metric."""
-    proposed = partial(highest, spec, pods_by_metric, current, at, controller)
-    return advise(spec, proposed, current=current, memory=memory, at=at, controller=controller)
-
-
 def advise(
     spec: SimulatedHpaSpec,
     proposed_by_metrics: Callable[[], int | None],
@@ -243,7 +228,7 @@ def advise(
     at: float,
     controller: HpaController,
 ) -> HpaProposal:
-    """Return the same, given what the metrics propose; they are asked only where it matters."""
+    """Return the replicas that one sync of the controller sets; metrics are asked only where it matters."""
     memory = memory.begun(at, current)
     if current == 0 and spec.replicas_min != 0:
         return HpaProposal(0, memory)

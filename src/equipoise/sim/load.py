@@ -5,6 +5,7 @@ shares are the causes of imbalance.
 """
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,6 @@ class Constant:
     level_cores: float
 
     def cores(self, at: float) -> float:
-        """Return the demand at a Unix time."""
         del at
         return self.level_cores
 
@@ -45,7 +45,6 @@ class Diurnal:
     """Second of the day (UTC) of the highest demand."""
 
     def cores(self, at: float) -> float:
-        """Return the demand at a Unix time."""
         phase = 2 * math.pi * (at - self.peak_second) / DAY_SECONDS
         return max(0.0, self.mean_cores + self.swing_cores * math.cos(phase))
 
@@ -69,7 +68,6 @@ class CpuCounter:
 
     @property
     def rate_cores(self) -> float:
-        """How fast it grows now."""
         return self._rates[-1]
 
     @property
@@ -107,9 +105,9 @@ class CpuCounter:
         if at >= times[-1]:
             return self._totals[-1] + self._rates[-1] * (at - times[-1])
         index = bisect_right(times, at) - 1
-        return (
-            self._totals[index] + self._rates[index] * (at - times[index]) if index >= 0 else self._totals[0]
-        )
+        if index < 0:
+            return self._totals[0]
+        return self._totals[index] + self._rates[index] * (at - times[index])
 
     def mean_cores(self, since: float, until: float) -> float:
         """Return the mean usage between two times."""
@@ -137,51 +135,49 @@ class CpuCounter:
         return self.total(at) - (self.total(self.resets[index - 1]) if index else 0.0)
 
 
-class Sharing(Protocol):
-    """Splits the demand among the pods that serve, known by their UIDs."""
+class Sharing(ABC):
+    """Splits the demand among the pods that serve, known by their UIDs; one whose shares stay as they are.
+
+    `settle` sets the pods that serve, and `shares` returns the share of each; the shares add up to 1.
+    """
+
+    def __init__(self) -> None:
+        self._rng = Random(0)  # noqa: S311 - replaced by `begin`
 
     def begin(self, rng: Random) -> None:
         """Take the random generator; called once, before anything else."""
-        ...
+        self._rng = rng
 
+    @abstractmethod
     def settle(self, members: Sequence[str], replicas: int) -> None:
         """Set the serving pods, in the order of their creation, and the workload's replicas."""
-        ...
 
     def drift(self, seconds: float) -> bool:
-        """Advance to a time; return whether the shares changed."""
-        ...
-
-    def shares(self) -> Mapping[str, float]:
-        """Return each server's share."""
-        ...
-
-
-class Even:
-    """A fair load balancer: equal shares."""
-
-    def __init__(self) -> None:
-        self._shares: dict[str, float] = {}
-
-    def begin(self, rng: Random) -> None:
-        """Take the random generator, which is not needed."""
-
-    def settle(self, members: Sequence[str], replicas: int) -> None:
-        """Set the serving pods."""
-        del replicas
-        self._shares = {member: 1 / len(members) for member in members}
-
-    def drift(self, seconds: float) -> bool:
-        """Never change by itself."""
+        """Let so many seconds pass; return whether the shares changed."""
         del seconds
         return False
 
+    @abstractmethod
     def shares(self) -> Mapping[str, float]:
-        """Return each server's share."""
+        """Return each serving pod's share."""
+
+
+class Even(Sharing):
+    """A fair load balancer: equal shares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shares: dict[str, float] = {}
+
+    def settle(self, members: Sequence[str], replicas: int) -> None:
+        del replicas
+        self._shares = {member: 1 / len(members) for member in members}
+
+    def shares(self) -> Mapping[str, float]:
         return self._shares
 
 
-class Partitions:
+class Partitions(Sharing):
     """A consumer group: partitions of unequal weight, reassigned when a member joins or leaves.
 
     Reassignment is sticky and balances counts, never weights: what is hot stays hot wherever it goes. With
@@ -190,12 +186,12 @@ class Partitions:
     """
 
     def __init__(self, weights: Sequence[float], *, is_stale: bool = False) -> None:
+        super().__init__()
         total = math.fsum(weights)
         self._weights = [weight / total for weight in weights]
         self._is_stale = is_stale
         self._owners: list[str] = [""] * len(weights)
         self._members: Sequence[str] = ()
-        self._rng = Random(0)  # noqa: S311 - replaced by `begin`
 
     @classmethod
     def skewed(cls, seed: int, count: int = 64, sigma: float = 1.0) -> "Partitions":
@@ -208,12 +204,7 @@ class Partitions:
         """Return partitions of equal weights, with unequal counts until a member is replaced."""
         return cls([1.0] * count, is_stale=True)
 
-    def begin(self, rng: Random) -> None:
-        """Take the random generator."""
-        self._rng = rng
-
     def settle(self, members: Sequence[str], replicas: int) -> None:
-        """Set the serving pods and reassign the partitions."""
         self._members = members
         if not members:
             self._owners = [""] * len(self._owners)
@@ -240,13 +231,7 @@ class Partitions:
         for partition, member in zip(sorted(homeless), empty, strict=True):
             self._owners[partition] = member
 
-    def drift(self, seconds: float) -> bool:
-        """Never change by itself."""
-        del seconds
-        return False
-
     def shares(self) -> Mapping[str, float]:
-        """Return each member the weight of its partitions."""
         found = dict.fromkeys(self._members, 0.0)
         for owner, weight in zip(self._owners, self._weights, strict=True):
             if owner:
@@ -254,7 +239,7 @@ class Partitions:
         return found
 
 
-class Leases:
+class Leases(Sharing):
     """Partitions that pods hold by leases: no pod releases one, and a new pod takes only a few.
 
     What a pod held goes, when it ends, to those that hold fewest. All hold the same until the first `upset`,
@@ -265,6 +250,7 @@ class Leases:
     """How many of 96 each of eight pods gets; other numbers of pods get the like."""
 
     def __init__(self, *, taken_max: int = 5, taken_every_seconds: float = 30.0) -> None:
+        super().__init__()
         self._held: dict[str, int] = {}
         self._takes: dict[str, int] = {}
         """How many partitions a new pod may still take."""
@@ -272,11 +258,6 @@ class Leases:
         self._taken_max = taken_max
         self._taken_every_seconds = taken_every_seconds
         self._due = 0.0
-        self._rng = Random(0)  # noqa: S311 - replaced by `begin`
-
-    def begin(self, rng: Random) -> None:
-        """Take the random generator."""
-        self._rng = rng
 
     def upset(self) -> None:
         """Deal the partitions out unevenly among those who serve now."""
@@ -315,35 +296,28 @@ class Leases:
         return count > 0
 
     def shares(self) -> Mapping[str, float]:
-        """Return each member the share of partitions that it holds."""
         return {member: held / sum(self.UNEVEN) for member, held in self._held.items()}
 
 
-class StickyConnections:
+class StickyConnections(Sharing):
     """Long-lived connections: they stay where they are until their pod ends or they are renewed."""
 
     def __init__(self, count: int = 600, *, renewed_per_second: float = 0.0) -> None:
+        super().__init__()
         self._count = count
         self._renewed_per_second = renewed_per_second
         self._due = 0.0
         self._held: dict[str, int] = {}
-        self._rng = Random(0)  # noqa: S311 - replaced by `begin`
-
-    def begin(self, rng: Random) -> None:
-        """Take the random generator."""
-        self._rng = rng
 
     def settle(self, members: Sequence[str], replicas: int) -> None:
         """Set the serving pods; connections of those that left go to the others."""
         del replicas
-        held = {member: self._held.get(member, 0) for member in members}
-        self._held = held
+        self._held = {member: self._held.get(member, 0) for member in members}
         if members:
-            self._connect(self._count - sum(held.values()))
+            self._connect_rest()
 
-    def _connect(self, count: int) -> None:
-        members = list(self._held)
-        for member in self._rng.choices(members, k=count):
+    def _connect_rest(self) -> None:
+        for member in self._rng.choices(list(self._held), k=self._count - sum(self._held.values())):
             self._held[member] += 1
 
     def drift(self, seconds: float) -> bool:
@@ -356,9 +330,8 @@ class StickyConnections:
         for member in self._rng.choices(list(self._held), weights=list(self._held.values()), k=count):
             if self._held[member]:
                 self._held[member] -= 1
-        self._connect(self._count - sum(self._held.values()))
+        self._connect_rest()
         return True
 
     def shares(self) -> Mapping[str, float]:
-        """Return each member the share of connections that it holds."""
         return {member: held / self._count for member, held in self._held.items()}

@@ -1,7 +1,6 @@
 """A whole cluster behind the ports, on simulated time: the same seed gives the same history, to the byte."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from equipoise.core.cluster import HpaMetric, Requirement, Selector, WorkloadRef
 from equipoise.sim import template as names
@@ -27,10 +26,17 @@ from equipoise.sim.state import (
 from equipoise.sim.store import SimPauses, SimPolicies, SimStore
 from equipoise.sim.template import Budget, Portion, Template
 
-STARTED_AT = 1_750_000_000.0
-"""A Sunday in June 2025."""
-
 UTILIZATION_70 = HpaMetric("Resource", "cpu", "Utilization", 70)
+
+
+class SimClock:
+    """Simulated time, as the port `Clock`."""
+
+    def __init__(self, state: SimState) -> None:
+        self._state = state
+
+    def now(self) -> float:
+        return self._state.now
 
 
 class World:
@@ -40,7 +46,7 @@ class World:
         self,
         seed: int,
         *,
-        started_at: float = STARTED_AT,
+        started_at: float = 1_750_000_000.0,  # a Sunday in June 2025
         settings: SimSettings | None = None,
         is_checked: bool = True,
     ) -> None:
@@ -48,12 +54,11 @@ class World:
         self._timeline = Timeline(started_at)
         self.state = SimState(seed, self._timeline, self.settings)
         self.kubelet = Kubelet(self.state)
-        scheduler = Scheduler(self.state, self.kubelet)
+        self._scheduler = Scheduler(self.state, self.kubelet)
         self.disruption = EvictionApi(self.state, self.kubelet)
-        self._serving = Serving(self.state)
-        self._replication = Replication(self.state, self.kubelet, scheduler)
+        serving = Serving(self.state)
+        Replication(self.state, self.kubelet, self._scheduler)
         self._autoscaling = Autoscaling(self.state)
-        self._scheduler = scheduler
         self.faults = self.state.faults
         self.clock = SimClock(self.state)
         self.cluster = SimCluster(self.state)
@@ -66,11 +71,10 @@ class World:
         self.pauses = SimPauses(self.state)
         self.invariants = Invariants(self.state, self.store)
         self._is_checked = is_checked
-        self.every(self.settings.load_step_seconds, self._serving.step)
+        self.every(self.settings.load_step_seconds, serving.step)
 
     @property
     def now(self) -> float:
-        """The time."""
         return self._timeline.now
 
     @property
@@ -79,11 +83,9 @@ class World:
         return self.state.history
 
     def history_hash(self) -> str:
-        """Return a digest of the history and of what every pod has used."""
         return self.state.history_hash()
 
     def advance(self, seconds: float) -> None:
-        """Advance simulated time by so many seconds."""
         self.run_until(self.now + seconds)
 
     def run_until(self, when: float) -> None:
@@ -105,7 +107,6 @@ class World:
         self._timeline.every(seconds, happening, first_at=self.now + wait)
 
     def at(self, when: float, happening: Happening) -> None:
-        """Call something at this time."""
         self._timeline.at(when, happening)
 
     def add_node(
@@ -161,7 +162,7 @@ class World:
             rng=names.seeded(self.state.seed, f"{namespace}/{name}"),
         )
         workload.sharing.begin(names.seeded(self.state.seed, f"{namespace}/{name} sharing"))
-        self._begin_revision(workload)
+        workload.owner_uids.setdefault(workload.revision, names.uid(workload.rng))
         for pdb in self.state.pdbs:
             _join(pdb, workload)
         self.state.workloads[workload.ref] = workload
@@ -187,11 +188,6 @@ class World:
         self._autoscaling.begin(hpa)
         return hpa
 
-    def edit_hpa(self, hpa: HpaState, who: str, *, replicas_max: int) -> None:
-        """Change an HPA as another field manager, who owns the field from then on."""
-        hpa.spec, hpa.view = replace(hpa.spec, replicas_max=replicas_max), None
-        hpa.edited_by, hpa.version = who, self.state.next_version()
-
     def add_pdb(
         self, namespace: str, name: str, budget: Budget, *, labels: tuple[tuple[str, str], ...] | None = None
     ) -> PdbState:
@@ -204,18 +200,6 @@ class World:
             _join(pdb, workload)
         self.disruption.sync_soon(pdb)
         return pdb
-
-    def pause_autoscaler(self, workload: WorkloadState, why: str) -> None:
-        """Pause the autoscaling of a workload, as an annotation for KEDA does; the replicas stay."""
-        self.state.log("AutoscalerPaused", workload.ref, why)
-        self.state.autoscaler_pauses[workload.ref] = why
-        self.state.next_version()
-
-    def resume_autoscaler(self, workload: WorkloadState) -> None:
-        """Remove the pause."""
-        self.state.log("AutoscalerResumed", workload.ref)
-        self.state.autoscaler_pauses.pop(workload.ref, None)
-        self.state.next_version()
 
     def scale(self, workload: WorkloadState, replicas: int) -> None:
         """Set the number of replicas, as `kubectl scale` does."""
@@ -230,12 +214,9 @@ class World:
         workload.generation += 1
         workload.revisions += 1
         workload.revision = names.template_hash(template, workload.revisions)
-        self._begin_revision(workload)
+        workload.owner_uids.setdefault(workload.revision, names.uid(workload.rng))
         self.state.log("RolledOut", workload.ref, workload.revision)
         self.state.workload_changed(workload)
-
-    def _begin_revision(self, workload: WorkloadState) -> None:
-        workload.owner_uids.setdefault(workload.revision, names.uid(workload.rng))
 
     def remove_node(self, node: NodeState) -> None:
         """Remove an empty node, as a cluster autoscaler does after it has drained the node."""
@@ -258,14 +239,3 @@ def _join(pdb: PdbState, workload: WorkloadState) -> None:
     if pdb.namespace == workload.ref.namespace and pdb.selector.matches(dict(workload.labels)):
         pdb.workloads.append(workload)
         workload.pdbs.append(pdb)
-
-
-class SimClock:
-    """Simulated time."""
-
-    def __init__(self, state: SimState) -> None:
-        self._state = state
-
-    def now(self) -> float:
-        """Return the Unix time in seconds."""
-        return self._state.now

@@ -1,5 +1,6 @@
 """Simulated clusters ready to run (six pods with two hot ones, many workloads), and shapes of demand."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -41,6 +42,17 @@ class Spike:
         """Return the demand at a Unix time."""
         is_spike = self.starts_at <= at < self.starts_at + self.length_seconds
         return self.spike_cores if is_spike else self.level_cores
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A recorded demand: each value holds until the next; the first one holds before it too."""
+
+    times: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def cores(self, at: float) -> float:
+        return self.values[max(bisect_right(self.times, at) - 1, 0)]
 
 
 SIX_LOADS = (1.2, 1.1, 0.8, 0.6, 0.4, 0.3)
