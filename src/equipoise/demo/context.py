@@ -130,7 +130,6 @@ class Scene(Protocol):
 
 
 def show(console: Console, scene: Scene, stage: DemoContext) -> None:
-    """Print one scene: its charts, its decisions and its result."""
     console.print()
     console.rule(Text.assemble((scene.name, "bold"), f": {scene.title}"), align="left", style="bright_black")
     for part in scene.pictures(console.width):
@@ -154,7 +153,6 @@ def _decisions(stage: DemoContext, records: Sequence[Record]) -> Table:
 
 
 def summary(stage: DemoContext, scenes: Sequence[Scene]) -> Table:
-    """Return a table of all balancers."""
     from rich import box
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)

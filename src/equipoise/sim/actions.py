@@ -153,7 +153,6 @@ class SimActuator:
     def evict(
         self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
     ) -> EvictionAnswer:
-        """Evict exactly this incarnation of a pod."""
         self._state.check_api()
         answer = self._disruption.evict(pod, grace_seconds, is_dry_run=is_dry_run)
         self._state.log("EvictionAsked", pod, f"{answer.result} dry={is_dry_run}")
@@ -162,7 +161,6 @@ class SimActuator:
         return answer
 
     def record_event(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
-        """Keep one sentence about an object."""
         self._state.check_api()
         self.events.append(RecordedEvent(self._state.now, about, reason, sentence, is_warning))
 
@@ -192,18 +190,15 @@ class SimSizes:
         """The field manager and the object of each write, in order."""
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Return a workload."""
         self._state.check_api()
         found = self._state.workloads.get(ref)
         return None if found is None else workload_view(found)
 
     def advised(self) -> Mapping[WorkloadRef, str]:
-        """Return the workloads whose requests a VerticalPodAutoscaler sets."""
         self._state.check_api()
         return dict(self.vpas)
 
     def offers_resize(self) -> bool:
-        """Return whether the server can change pods in place."""
         self._state.check_api()
         return self.has_resize
 
@@ -269,7 +264,6 @@ class SimSizes:
         return ResizeAnswer(ResizeResult.ACCEPTED)
 
     def setter_of(self, about: ObjectRef, container: str, section: str, resource: str) -> str:
-        """Return the other field manager that set it last; empty if there is none."""
         del container, section, resource
         self._state.check_api()
         return self._setters.get((about.kind, about.name), "")

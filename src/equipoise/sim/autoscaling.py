@@ -43,7 +43,6 @@ class Autoscaling:
         self._scrapes_from = state.now + (state.rng.random() * interval if phase is None else phase)
 
     def begin(self, hpa: HpaState) -> None:
-        """Sync an HPA from now on."""
         settings = self._state.settings
         phase = settings.hpa_phase_seconds
         if phase is None:
@@ -207,7 +206,6 @@ class SimApplier:
     def annotate(
         self, workload: WorkloadRef, annotations: Mapping[str, str], *, is_dry_run: bool = False
     ) -> ApplyAnswer:
-        """Set these annotations of a workload, and change nothing else of it."""
         self._state.check_api()
         found = self._state.workloads.get(workload)
         if found is None:
@@ -315,7 +313,6 @@ class SimAutoscalers:
         self._state = state
 
     def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
-        """Return the spec of every HorizontalPodAutoscaler."""
         self._state.check_api()
         return [
             HpaSpec(

@@ -207,7 +207,6 @@ class Scheduler:
         self.retry_soon()
 
     def retry_soon(self) -> None:
-        """Try the waiting pods once more, soon."""
         if self._waiting and not self._is_look_due:
             self._is_look_due = True
             self._state.timeline.after(self._state.settings.scheduler_delay_seconds, self._place_all)
@@ -255,7 +254,6 @@ class Replication:
         state.listeners.append(self.notice)
 
     def notice(self, workload: WorkloadState) -> None:
-        """Reconcile a workload soon."""
         if not workload.is_reconcile_due:
             workload.is_reconcile_due = True
             delay = self._state.settings.controller_delay_seconds
@@ -381,7 +379,6 @@ class Serving:
         self._spread(workload)
 
     def step(self) -> None:
-        """Follow the demand of all workloads."""
         seconds = self._state.settings.load_step_seconds
         for workload in self._state.workloads.values():
             has_drifted = workload.sharing.drift(seconds)

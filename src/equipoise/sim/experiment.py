@@ -122,7 +122,6 @@ class OnlyLeader:
     """Is always the leader: a study has one replica."""
 
     def epoch(self) -> int | None:
-        """Return the only epoch."""
         return 1
 
 
@@ -141,7 +140,6 @@ def enforce(world: World, settings: Mapping[str, Any]) -> None:
 
 
 def ports(world: World) -> Ports:
-    """Return the ports of a rotation in a simulated cluster."""
     numbers = count()
     return Ports(
         cluster=world.cluster,
@@ -157,12 +155,10 @@ def ports(world: World) -> Ports:
 
 
 def rotation_loop(world: World) -> RotationLoop:
-    """Return the production loop on the ports of a simulated cluster."""
     return RotationLoop(ports(world), world.policies, interval_seconds=CYCLE_SECONDS)
 
 
 def rotation_memory(world: World, workload: WorkloadRef) -> RotationMemory:
-    """Return the memory of rotation in a workload's ledger."""
     ledger = Ledger.from_data(world.store.read(workload).data)
     return RotationMemory.from_data(ledger.memory.get(BALANCER, {}))
 

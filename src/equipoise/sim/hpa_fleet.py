@@ -120,7 +120,6 @@ class Fleet:
         return self.request_milli, self.replicas_min, self.replicas_max, self.target_percent, self.replicas
 
     def rows(self, part: slice) -> "Fleet":
-        """Return some of them."""
         return Fleet(*(column[part] for column in self.columns))
 
 

@@ -99,7 +99,6 @@ class Invariants:
         self._versions: dict[object, str] = {}
 
     def check(self) -> None:
-        """Raise when anything does not hold."""
         for problem in self._problems():
             raise InvariantBroken(f"seed {self._state.seed}, at {self._state.now!r}: {problem}")
 

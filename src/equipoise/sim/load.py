@@ -110,7 +110,6 @@ class CpuCounter:
         return self._totals[index] + self._rates[index] * (at - times[index])
 
     def mean_cores(self, since: float, until: float) -> float:
-        """Return the mean usage between two times."""
         if since >= self._times[-1]:
             return self._rates[-1]
         return (self.total(until) - self.total(since)) / (until - since)

@@ -38,11 +38,9 @@ class SimMachine:
         """The usage of ended pods, which is part of the machine's counter."""
 
     def boot_id(self) -> str:
-        """Return an id that differs from boot to boot."""
         return f"boot-{self._node.uid}"
 
     def read_node(self) -> NodeCounters:
-        """Read the machine's own counters."""
         self._check_alive()
         here = self._node.pods
         for uid in [uid for uid in self._known if uid not in here]:
@@ -58,7 +56,6 @@ class SimMachine:
         )
 
     def read(self, containers: Sequence[ContainerRef], *, is_deep: bool) -> Mapping[str, Counters]:
-        """Return the counters of containers by id; an ended one is absent."""
         self._check_alive()
         there = self._containers()
         return {
@@ -133,15 +130,12 @@ class SimNodeContext:
         self._policy = policy
 
     def pods(self) -> Sequence[NodePod]:
-        """Return the pods of this node."""
         return [_node_pod(pod) for pod in self._node.pods.values()]
 
     def policy(self) -> QosPolicy:
-        """Return all policies as one."""
         return self._policy()
 
     def whose(self, pod: NodePod) -> PodOwner | None:
-        """Return the workload that a pod belongs to; None if it no longer exists."""
         found = self._node.pods.get(pod.uid)
         if found is None:
             return None
@@ -149,15 +143,12 @@ class SimNodeContext:
         return PodOwner(view.ref, is_whole=view.replicas_ready >= view.replicas_wanted)
 
     def labels(self) -> Mapping[str, str]:
-        """Return the node's labels."""
         return dict(self._node.labels)
 
     def is_scheduling_disabled(self) -> bool:
-        """Return whether our own taint is on the node."""
         return self._node.is_closed
 
     def set_scheduling(self, *, is_disabled: bool, sentence: str) -> None:
-        """Add our taint to the node, or remove it."""
         self._node.is_closed = is_disabled
         self._state.log("Tainted" if is_disabled else "Untainted", self._node.name, sentence)
         self._kubelet.freed()
@@ -198,11 +189,9 @@ class SimDisk:
     content: AgentState = field(default_factory=AgentState)
 
     def load(self) -> AgentState:
-        """Read what was left."""
         return self.content
 
     def save(self, state: AgentState) -> None:
-        """Replace it."""
         self.content = state
 
 

@@ -46,7 +46,6 @@ class SimMetrics:
     def cpu_usage(
         self, pods_by_namespace: Mapping[str, Sequence[str]], at: float, window_seconds: float
     ) -> CpuUsage:
-        """Read the CPU usage of all these pods as of a time."""
         at = self._asked(at)
         rows: list[tuple[str, str, str, float, float, float, int]] = []
         wrong = 0

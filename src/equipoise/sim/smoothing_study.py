@@ -36,7 +36,6 @@ class ClusterShape:
 
     @property
     def observation_count(self) -> int:
-        """The number of observations of the cluster."""
         return max(1, round(self.hours * 3600 / self.interval_seconds))
 
     def sized(self, ready: int) -> dict[str, int]:
@@ -89,7 +88,6 @@ def rolling_update(cluster: ClusterShape, rng: random.Random) -> Iterator[int]:
 
 
 def node_flap(cluster: ClusterShape, rng: random.Random) -> Iterator[int]:
-    """Return a history in which one node flaps between Ready and NotReady."""
     while True:
         yield from _steady(cluster.nodes, rng.uniform(20, 240), cluster)
         yield from _steady(cluster.nodes - 1, rng.uniform(20, 120), cluster)
@@ -322,7 +320,6 @@ def _with_cache(compiled: CompiledPolicy) -> CompiledPolicy:
 
 
 def _tenth(nanos: int) -> str:
-    """Return a tenth of a size, at least one."""
     return str(Quantity(max(1, round(nanos / NANO / PARTS * 2)) * NANO))
 
 

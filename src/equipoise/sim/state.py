@@ -162,7 +162,6 @@ class PodState:
 
     @property
     def ref(self) -> PodRef:
-        """Its name and identity."""
         return PodRef(self.workload.ref.namespace, self.name, self.uid)
 
 
@@ -200,7 +199,6 @@ class WorkloadState:
     view: Workload | None = None
 
     def active(self) -> list[PodState]:
-        """Return the pods that count."""
         return [pod for pod in self.pods.values() if pod.deletion_at is None]
 
 
@@ -308,11 +306,9 @@ class SimState:
 
     @property
     def now(self) -> float:
-        """The time."""
         return self.timeline.now
 
     def log(self, kind: str, subject: object, detail: object = "") -> None:
-        """Write one line of history."""
         entry = HistoryEntry(self.now, kind, str(subject), str(detail))
         self.history.append(entry)
         self._hash.update(f"{entry.at!r} {entry.kind} {entry.subject} {entry.detail}\n".encode())
@@ -331,7 +327,6 @@ class SimState:
             raise WorldFailed("the API server does not answer (simulated)")
 
     def next_version(self) -> int:
-        """Return the next resource version."""
         self.version += 1
         return self.version
 

@@ -38,13 +38,11 @@ class SimStore:
         self.commits: list[Commit] = []
 
     def read(self, workload: WorkloadRef) -> Stored:
-        """Read an entry; an absent one is empty."""
         self._check_store()
         data, version = self._entries.get(workload, (b"{}", ""))
         return Stored(msgspec.json.decode(data), version)
 
     def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
-        """Read every entry at once."""
         self._check_store()
         return {
             workload.canonical: Stored(msgspec.json.decode(data), version)
@@ -53,7 +51,6 @@ class SimStore:
         }
 
     def write(self, workload: WorkloadRef, data: Mapping[str, Any], version: str) -> Stored:
-        """Write an entry if it still has this version."""
         self._check_store()
         whose = {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name}
         encoded = msgspec.json.encode({"workload": whose} | dict(data))

@@ -253,7 +253,6 @@ class CauseStudied:
     summaries: Sequence[StrategyMeasured]
 
     def of(self, strategy: str) -> StrategyMeasured:
-        """Return the summary of one strategy."""
         return next(each for each in self.summaries if each.strategy == strategy)
 
 

@@ -22,7 +22,6 @@ class Delay:
     sigma: float = 0.0
 
     def draw(self, rng: Random) -> float:
-        """Draw one duration."""
         if not self.sigma:
             return self.median_seconds
         return self.median_seconds * math.exp(rng.gauss(0.0, self.sigma))
@@ -91,7 +90,6 @@ class Template:
         )
 
     def part(self, container: str) -> float:
-        """Return the part of the pod's usage that a container has."""
         for index, own in enumerate(self.containers):
             if own.name == container:
                 return self.split[index] if index < len(self.split) else 0.0
@@ -106,7 +104,6 @@ _SUFFIX_LENGTH = 5
 
 
 def suffix(rng: Random) -> str:
-    """Draw the last part of a pod's name."""
     return "".join(rng.choices(ALPHABET, k=_SUFFIX_LENGTH))
 
 

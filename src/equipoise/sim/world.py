@@ -79,7 +79,6 @@ class World:
 
     @property
     def history(self) -> Sequence[HistoryEntry]:
-        """All that happened, in order."""
         return self.state.history
 
     def history_hash(self) -> str:
@@ -89,7 +88,6 @@ class World:
         self.run_until(self.now + seconds)
 
     def run_until(self, when: float) -> None:
-        """Advance simulated time to a moment."""
         self._timeline.run_until(when, self._settled)
         if self._is_checked:
             self.invariants.check_nodes()
@@ -180,7 +178,6 @@ class World:
         behavior: Behavior | None = None,
         name: str = "",
     ) -> HpaState:
-        """Add an HPA that scales a workload."""
         spec = SimulatedHpaSpec(metrics, replicas_min, replicas_max, behavior)
         hpa = HpaState(name or workload.ref.name, names.uid(self.state.rng), workload, spec)
         hpa.desired, hpa.version = workload.replicas, self.state.next_version()

@@ -193,7 +193,6 @@ class QosScene:
         return found
 
     def _crowd(self) -> list[float]:
-        """Return the usage during the overload."""
         first, last = (self._began_at + minute * MINUTE for minute in CROWDED)
         return self._usage(first, last)
 
