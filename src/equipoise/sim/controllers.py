@@ -372,7 +372,7 @@ class Serving:
 
     def notice(self, workload: WorkloadState) -> None:
         """Move the work when the servers changed; else only see to those who started or stopped."""
-        serving = tuple(pod.uid for pod in workload.pods.values() if pod.is_serving)
+        serving = tuple(pod.uid for pod in workload.serving_pods())
         if serving != workload.serving:
             workload.serving = serving
             workload.sharing.settle(serving, workload.replicas)

@@ -29,11 +29,7 @@ CAUSES: dict[str, Callable[[int], Sharing]] = {
     "connections": lambda seed: StickyConnections(600, renewed_per_second=0.05),  # noqa: ARG005
 }
 """What can make the pods of a workload unequal; a noisy node is a matter of the node."""
-
-
 NOISY_NODE = "noisy node"
-
-
 IMBALANCES = (*(cause for cause in CAUSES if cause != "even"), NOISY_NODE)
 """Why the pods of one workload can be unequal."""
 
@@ -67,7 +63,8 @@ def unbalanced(seed: int, cause: str, *, pods: int = 6, age_seconds: float = 900
         _grow_up(world, workload, rng.randint(max(pods // 3, 1), max(pods // 2, 1)))
     _run_until_whole(world, workload)
     world.add_hpa(workload, replicas_min=pods, replicas_max=2 * pods)
-    workload.shape = Constant(workload.demand_cores * _AT_TARGET_CORES * pods / _used_cores(workload))
+    used_cores = sum(pod.rate_cores for pod in workload.pods.values())
+    workload.shape = Constant(workload.demand_cores * _AT_TARGET_CORES * pods / used_cores)
     world.advance(age_seconds)
     return Unbalanced(world, workload)
 
@@ -81,11 +78,8 @@ def _add_unequal_nodes(world: World, rng: Random, pods: int, noise: float) -> No
     count = max(3, 2 * pods // 3)
     noisy = rng.randrange(count)
     for number in range(count):
-        world.add_node(
-            f"node-{number:04}",
-            cpu_cores=rng.choice((32, 48, 64)),
-            cpu_factor=noise if number == noisy else 1.0,
-        )
+        factor = noise if number == noisy else 1.0
+        world.add_node(f"node-{number:04}", cpu_cores=rng.choice((32, 48, 64)), cpu_factor=factor)
 
 
 def _grow_up(world: World, workload: WorkloadState, first: int) -> None:
@@ -106,18 +100,13 @@ def _run_until_whole(world: World, workload: WorkloadState) -> None:
 
 def is_whole(workload: WorkloadState) -> bool:
     """Return whether all pods that are wanted serve, in the newest revision, and no other is there."""
-    serving = [pod for pod in workload.pods.values() if pod.is_serving and pod.revision == workload.revision]
+    serving = [pod for pod in workload.serving_pods() if pod.revision == workload.revision]
     return len(serving) == len(workload.pods) == workload.replicas
-
-
-def _used_cores(workload: WorkloadState) -> float:
-    return sum(pod.counter.rate_cores for pod in workload.pods.values() if pod.counter is not None)
 
 
 CYCLE_SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True)
 class OnlyLeader:
     """Is always the leader: a study has one replica."""
 
@@ -125,7 +114,6 @@ class OnlyLeader:
         return 1
 
 
-@dataclass(frozen=True, slots=True)
 class NoJournal:
     """Drops all records: a study reads the simulated cluster only."""
 

@@ -144,6 +144,11 @@ class PodState:
         return self.is_ready and self.deletion_at is None and self.node is not None and self.node.is_alive
 
     @property
+    def rate_cores(self) -> float:
+        """How fast its counter grows now; 0 before its containers run."""
+        return 0.0 if self.counter is None else self.counter.rate_cores
+
+    @property
     def usage_cores(self) -> float:
         """What it uses: work times its node's factor, within its limit and the quotas of its cgroups."""
         if self.node is None or not self.node.is_alive:
@@ -191,12 +196,16 @@ class WorkloadState:
     generation_observed: int = 0
     is_reconcile_due: bool = False
     serving: tuple[str, ...] = ()
+    """The UIDs among which the demand was split."""
     demand_cores: float = 0.0
     unserved_cores: float = 0.0
     spread_at: float = 0.0
     """When a pod or its share last changed."""
     version: int = 0
     view: Workload | None = None
+
+    def serving_pods(self) -> list[PodState]:
+        return [pod for pod in self.pods.values() if pod.is_serving]
 
     def active(self) -> list[PodState]:
         return [pod for pod in self.pods.values() if pod.deletion_at is None]

@@ -28,8 +28,6 @@ from equipoise.sim.state import WorkloadState
 from equipoise.sim.world import World
 
 _STEP_SECONDS = 5.0
-
-
 _WHOLE_MAX_SECONDS = 3600.0
 
 
@@ -38,7 +36,7 @@ class WorkloadWatch:
 
     def __init__(self, world: World, workload: WorkloadState) -> None:
         self._workload = workload
-        self.ready_min = sum(pod.is_serving for pod in workload.pods.values())
+        self.ready_min = len(workload.serving_pods())
         self.peak_cores = 0.0
         """The most that any pod used while another was away."""
         world.state.listeners.append(self._notice)
@@ -46,23 +44,17 @@ class WorkloadWatch:
     def _notice(self, workload: WorkloadState) -> None:
         if workload is not self._workload:
             return
-        serving = [pod for pod in workload.pods.values() if pod.is_serving]
+        serving = workload.serving_pods()
         self.ready_min = min(self.ready_min, len(serving))
         if len(serving) < workload.replicas:
-            used = (pod.counter.rate_cores for pod in serving if pod.counter is not None)
-            self.peak_cores = max(self.peak_cores, *used, 0.0)
+            self.peak_cores = max([self.peak_cores, *(pod.rate_cores for pod in serving)])
 
 
 def hottest_cores(world: World, workload: WorkloadState, window_seconds: float) -> float:
     """Return the mean usage of the busiest serving pod over the window that ends now."""
-    since, until = world.now - window_seconds, world.now
+    counters = (pod.counter for pod in workload.serving_pods() if pod.counter is not None)
     return max(
-        (
-            pod.counter.mean_cores(since, until)
-            for pod in workload.pods.values()
-            if pod.is_serving and pod.counter is not None
-        ),
-        default=0.0,
+        (counter.mean_cores(world.now - window_seconds, world.now) for counter in counters), default=0.0
     )
 
 
@@ -274,8 +266,6 @@ def study(
 
 
 HOURS_MAX = 12.0
-
-
 QUIET_SECONDS = 2 * 3600.0
 """For so long without a hot pod, a workload counts as balanced."""
 

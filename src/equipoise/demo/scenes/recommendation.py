@@ -114,7 +114,7 @@ class RecommendationScene(Scene):
         hpa = self._hpa()
         if hpa is None:
             return "no advice yet"
-        used = sum(pod.counter.rate_cores for pod in self._search.active() if pod.counter is not None)
+        used = sum(pod.rate_cores for pod in self._search.active())
         now = self._search.replicas
         return (
             f"HPA of {hpa.spec.replicas_min} to {hpa.spec.replicas_max} at "

@@ -89,7 +89,7 @@ class RotationScene(Scene):
         """Return an error if more than one pod is unavailable."""
         if self.world.now < self.began_at + 2 * MINUTE:
             return ""  # all pods are starting
-        serving = sum(pod.is_serving for pod in self._web.pods.values())
+        serving = len(self._web.serving_pods())
         self._fewest = min(self._fewest, serving)
         return f"{serving} of {REPLICAS} pods of {SUBJECT} serve" if serving < REPLICAS - 1 else ""
 
