@@ -51,9 +51,8 @@ class EvictionApi:
         }
         healthy = [pod for pod in pods if pod.is_ready and pod.deletion_at is None]
         counted = sum(pod.name not in pdb.disrupted for pod in healthy)
-        scale = sum(
-            workload.replicas for workload in {pod.workload.ref: pod.workload for pod in pods}.values()
-        )
+        controllers = {pod.workload.ref: pod.workload for pod in pods}
+        scale = sum(workload.replicas for workload in controllers.values())
         found = template.status(pdb.budget, pods=len(pods), scale=scale, healthy=counted)
         pdb.healthy_seen, pdb.evicted_since = frozenset(pod.uid for pod in healthy), set()
         if found != pdb.status or not pdb.is_current:
@@ -77,8 +76,8 @@ class EvictionApi:
         budget = budgets[0] if budgets else None
         if budget is not None and not self.allows(budget, pod, is_dry_run=is_dry_run):
             status = budget.status
-            sentence = f"budget {budget.name} needs {status.desired} healthy pods, has {status.healthy}"
-            return EvictionAnswer(EvictionResult.BLOCKED, sentence)
+            detail = f"budget {budget.name} needs {status.desired} healthy pods, has {status.healthy}"
+            return EvictionAnswer(EvictionResult.BLOCKED, detail)
         return self._let_go(pod, ref, budget, grace_seconds, is_dry_run=is_dry_run)
 
     def allows(self, pdb: PdbState, pod: PodState, *, is_dry_run: bool) -> bool:
@@ -91,8 +90,7 @@ class EvictionApi:
         if not pdb.is_current or pdb.status.allowed <= 0:
             return False
         if not is_dry_run:
-            before = pdb.status
-            pdb.status = type(before)(before.expected, before.desired, before.healthy, before.allowed - 1)
+            pdb.status = replace(pdb.status, allowed=pdb.status.allowed - 1)
             pdb.disrupted[pod.name] = self._state.now
             pdb.version, pdb.view = self._state.next_version(), None
         return True
@@ -106,18 +104,18 @@ class EvictionApi:
                 self.sync_soon(pdb)
             return EvictionAnswer(EvictionResult.GONE, f"pod {ref} is not there: the name is another's")
         if not is_dry_run:
-            if pdb is None:
-                self._state.evictions.append(EvictionRequest(self._state.now, pod.ref))
-            else:
-                self._state.evictions.append(_audited(self._state, pdb, pod))
+            self._state.evictions.append(_audited(self._state, pdb, pod))
+            if pdb is not None:
                 pdb.evicted_since.add(pod.uid)
             pod.is_disruption_target = True
             self._kubelet.end(pod, grace_seconds=grace_seconds, why="Evicted")
         return EvictionAnswer(EvictionResult.ACCEPTED)
 
 
-def _audited(state: SimState, pdb: PdbState, pod: PodState) -> EvictionRequest:
+def _audited(state: SimState, pdb: PdbState | None, pod: PodState) -> EvictionRequest:
     """Count by hand what an eviction leaves; the budget's own numbers play no part but the one it wants."""
+    if pdb is None:
+        return EvictionRequest(state.now, pod.ref)
     healthy = {other.uid for other in pdb.pods() if other.is_ready and other.deletion_at is None}
     unseen = pdb.healthy_seen - healthy - pdb.evicted_since
     return EvictionRequest(
@@ -279,28 +277,19 @@ class SimSizes:
         """Resize on the node, or report why not: never (Infeasible), or not now (Deferred)."""
         node, template = pod.node, replace(pod.template, containers=resized)
         pod.desired, pod.resize = resized, None
-        more = (
-            template.cpu_request_cores - pod.template.cpu_request_cores,
-            template.memory_request_bytes - pod.template.memory_request_bytes,
-        )
         if node is not None:
-            is_never = (
-                template.cpu_request_cores > node.cpu_cores
-                or template.memory_request_bytes > node.memory_bytes
-            )
-            is_not_now = (
-                node.cpu_taken_cores + more[0] > node.cpu_cores
-                or node.memory_taken_bytes + more[1] > node.memory_bytes
-            )
-            if is_never or is_not_now:
+            cpu, memory = template.cpu_request_cores, template.memory_request_bytes
+            cpu_taken = node.cpu_taken_cores + (cpu - pod.template.cpu_request_cores)
+            memory_taken = node.memory_taken_bytes + (memory - pod.template.memory_request_bytes)
+            is_never = cpu > node.cpu_cores or memory > node.memory_bytes
+            if is_never or cpu_taken > node.cpu_cores or memory_taken > node.memory_bytes:
                 state = "Infeasible" if is_never else "Deferred"
                 pod.resize = Resize(state, "Node didn't have enough capacity")
                 if not is_never:
                     self._state.timeline.after(RETRY_SECONDS, lambda: self._retry(pod, resized))
                 self._state.pod_changed(pod)
                 return
-            node.cpu_taken_cores += more[0]
-            node.memory_taken_bytes += more[1]
+            node.cpu_taken_cores, node.memory_taken_bytes = cpu_taken, memory_taken
         restarts = _restarts(pod.template.containers, resized)
         if template.cpu_limit_cores != pod.template.cpu_limit_cores:
             pod.quotas.clear()  # the kubelet writes the new limit
@@ -317,8 +306,8 @@ class SimSizes:
 
 def _changed(containers: tuple[Container, ...], values: Values) -> tuple[Container, ...]:
     """Return the containers with these values; raises ValueError if the API server would refuse them."""
-    unknown = [name for name in values if name not in {each.name for each in containers}]
-    if unknown:
+    names = {each.name for each in containers}
+    if unknown := [name for name in values if name not in names]:
         raise ValueError(f"spec.containers: no container {unknown[0]}")
     changed = []
     for container in containers:

@@ -216,9 +216,7 @@ class Scheduler:
         for pod in list(self._waiting.values()):
             if pod.deletion_at is not None or pod.uid not in pod.workload.pods:
                 del self._waiting[pod.uid]
-                continue
-            node = self._choose(pod)
-            if node is not None:
+            elif (node := self._choose(pod)) is not None:
                 del self._waiting[pod.uid]
                 self._kubelet.start(pod, node)
 
@@ -349,16 +347,9 @@ def _ranked(pods: list[PodState]) -> list[PodState]:
 
     def rank(pod: PodState) -> tuple[bool, bool, int, float, int, float, str]:
         crowd = crowds[pod.node.name] if pod.node is not None else 0
-        ready_since = pod.ready_changed_at if pod.is_ready else 0.0
-        return (
-            pod.node is not None,
-            pod.is_ready,
-            -crowd,
-            -ready_since,
-            -pod.restarts,
-            -pod.created_at,
-            pod.uid,
-        )
+        ready_at = pod.ready_changed_at if pod.is_ready else 0.0
+        is_placed = pod.node is not None
+        return is_placed, pod.is_ready, -crowd, -ready_at, -pod.restarts, -pod.created_at, pod.uid
 
     return sorted(pods, key=rank)
 

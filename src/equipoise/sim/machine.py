@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from equipoise.core.cluster import Container
 from equipoise.core.errors import WorldFailed
 from equipoise.ports.node import ContainerRef, Counters, NodeContainer, NodeCounters, NodePod
 from equipoise.qos.execute import PodOwner
@@ -57,9 +58,9 @@ class SimMachine:
 
     def read(self, containers: Sequence[ContainerRef], *, is_deep: bool) -> Mapping[str, Counters]:
         self._check_alive()
-        there = self._containers()
+        here = self._containers()
         return {
-            ref.id: self._counters(*there[ref.id], is_deep=is_deep) for ref in containers if ref.id in there
+            ref.id: self._counters(*here[ref.id], is_deep=is_deep) for ref in containers if ref.id in here
         }
 
     def set_quota(self, container: ContainerRef, quota_us: int) -> bool:
@@ -84,9 +85,7 @@ class SimMachine:
 
     def quota_of(self, pod: PodState, container: str) -> int:
         """Return the quota in a container's cgroup: the one written, or that of its limit."""
-        asked = next(each for each in pod.template.containers if each.name == container)
-        limit_us = quota_of(round((asked.cpu_limit_cores or 0.0) * NANO), PERIOD_US)
-        return pod.quotas.get(container, limit_us)
+        return pod.quotas.get(container, _limit_us(pod.template.container(container)))
 
     @property
     def _monotonic(self) -> float:
@@ -105,8 +104,7 @@ class SimMachine:
         nanos = round(_nanos(pod, self._state.now) * pod.template.part(name))
         if not is_deep:
             return Counters(nanos, self._monotonic)
-        asked = next(each for each in pod.template.containers if each.name == name)
-        memory = round(asked.memory_request_bytes or 0.0)
+        memory = round(pod.template.container(name).memory_request_bytes or 0.0)
         return Counters(nanos, self._monotonic, memory, 0, self.quota_of(pod, name), PERIOD_US)
 
     def _check_alive(self) -> None:
@@ -195,10 +193,12 @@ class SimDisk:
         self.content = state
 
 
+def _limit_us(container: Container) -> int:
+    return quota_of(round((container.cpu_limit_cores or 0.0) * NANO), PERIOD_US)
+
+
 def is_free(machine: SimMachine, pod: PodState) -> bool:
     """Return whether every container of a pod may use what its limit says."""
-    for each in pod.template.containers:
-        limit_us = quota_of(round((each.cpu_limit_cores or 0.0) * NANO), PERIOD_US)
-        if machine.quota_of(pod, each.name) not in {limit_us, UNLIMITED}:
-            return False
-    return True
+    return all(
+        machine.quota_of(pod, each.name) in {_limit_us(each), UNLIMITED} for each in pod.template.containers
+    )

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from equipoise.core.quantity import NANO, Quantity, print_seconds
 from equipoise.core.reason import Code
+from equipoise.engine.cycle import ignore
 from equipoise.proportional.decide import assess
 from equipoise.proportional.functions import CompiledPolicy, Inputs, Slot, target
 from equipoise.proportional.parse import read_spec
@@ -132,8 +133,8 @@ def generate(name: str, cluster: ClusterShape, seed: int) -> SizeHistory:
     begun = replace(cluster, nodes=cluster.nodes + rng.randint(-spread, spread))
     walk = WALKS[name](begun, rng)
     step = round(cluster.interval_seconds * 1000)
-    sizes = [cluster.sized(nodes) for nodes in islice(walk, cluster.observation_count)]
-    return SizeHistory([number * step for number in range(cluster.observation_count)], list(sizes))
+    sizes: list[ClusterInputs] = [cluster.sized(nodes) for nodes in islice(walk, cluster.observation_count)]
+    return SizeHistory([number * step for number in range(len(sizes))], sizes)
 
 
 NONE, AS_WRITTEN = "none", "as written"
@@ -205,17 +206,18 @@ def strategies(policy: ScalingPolicySpec, start: Inputs) -> list[SmoothingStrate
         ),
         "percentile": ({"percentile": share}, f"{shares} of {print_seconds(share['windowSeconds'])}"),
     }
-    found = [SmoothingStrategy(NONE, "every target at once", _compiled(bare))]
-    found.append(_segmented(policy, bare, start))
-    found.append(_quantized(policy, bare, start))
+    found = [
+        SmoothingStrategy(NONE, "every target at once", _compiled(bare)),
+        _segmented(policy, start),
+        _quantized(policy, start),
+    ]
     found += [
         SmoothingStrategy(name, settings, _compiled(bare | {"smoothing": smoothing}))
         for name, (smoothing, settings) in smoothings.items()
     ]
     if read_spec(bare, "strategy") != policy:
-        found.append(
-            SmoothingStrategy(AS_WRITTEN, "the policy itself", _with_cache(CompiledPolicy.of(policy)))
-        )
+        itself = _with_cache(CompiledPolicy.of(policy))
+        found.append(SmoothingStrategy(AS_WRITTEN, "the policy itself", itself))
     return found
 
 
@@ -256,7 +258,7 @@ def study(
     policy: ScalingPolicySpec,
     start: Inputs,
     histories: Iterable[SizeHistory],
-    on_progress: Callable[[int], object] | None = None,
+    on_progress: Callable[[int], object] = ignore,
 ) -> list[StrategySummary]:
     """Run every strategy through every history, and return the means."""
     compared = strategies(policy, start)
@@ -267,8 +269,7 @@ def study(
         hours += history.hours
         for strategy in compared:
             outcomes.setdefault(strategy.name, []).append(judge(run(strategy, history), model))
-        if on_progress is not None:
-            on_progress(done)
+        on_progress(done)
     return [_summary(strategy, outcomes[strategy.name], hours) for strategy in compared]
 
 
@@ -291,14 +292,19 @@ def _document(policy: ScalingPolicySpec) -> Document:
     return written
 
 
+def _rules(document: Document) -> list[Document]:
+    """Return the rules for requests and limits of all containers."""
+    resources = [container["resources"] for container in document["containers"]]
+    return [rule for each in resources for section in ("requests", "limits") for rule in each[section]]
+
+
 def _bare(policy: ScalingPolicySpec) -> Document:
     """Leave out segments, levels and smoothing."""
     document = _document(policy) | {"smoothing": {}}
     for container in document["containers"]:
         container["quantization"] = []
-        for section in ("requests", "limits"):
-            for rule in container["resources"][section]:
-                rule["function"]["segments"] = []
+    for rule in _rules(document):
+        rule["function"]["segments"] = []
     return document
 
 
@@ -323,51 +329,36 @@ def _tenth(nanos: int) -> str:
     return str(Quantity(max(1, round(nanos / NANO / PARTS * 2)) * NANO))
 
 
-def _segmented(policy: ScalingPolicySpec, bare: Document, start: Inputs) -> SmoothingStrategy:
-    own = _document(policy)
-    document = _bare(policy)
-    has_own = any(part.function.segments for part in _rules(policy))
-    for written, container in zip(own["containers"], document["containers"], strict=True):
-        for section in ("requests", "limits"):
-            for written_rule, rule in zip(
-                written["resources"][section], container["resources"][section], strict=True
-            ):
-                every = _twentieth(start.get(rule["function"].get("input", ""), 0))
-                default = [{"at": 0, "every": every}] if every else []
-                rule["function"]["segments"] = written_rule["function"]["segments"] if has_own else default
+def _segmented(policy: ScalingPolicySpec, start: Inputs) -> SmoothingStrategy:
+    own, document = _rules(_document(policy)), _bare(policy)
+    has_own = any(rule["function"]["segments"] for rule in own)
+    for written, rule in zip(own, _rules(document), strict=True):
+        every = _twentieth(start.get(rule["function"].get("input", ""), 0))
+        default = [{"at": 0, "every": every}] if every else []
+        rule["function"]["segments"] = written["function"]["segments"] if has_own else default
     inputs = ", ".join(f"{_twentieth(start[name])} {name}" for name in sorted(policy.inputs))
     return SmoothingStrategy(
-        "segments", "the policy's" if has_own else f"every {inputs}", _compiled(bare | document)
+        "segments", "the policy's" if has_own else f"every {inputs}", _compiled(document)
     )
 
 
-def _quantized(policy: ScalingPolicySpec, bare: Document, start: Inputs) -> SmoothingStrategy:
-    own = _document(policy)["containers"]
-    document, settings = _bare(policy), []
+def _quantized(policy: ScalingPolicySpec, start: Inputs) -> SmoothingStrategy:
+    own, document = _document(policy)["containers"], _bare(policy)
     if any(container["quantization"] for container in own):
         for written, container in zip(own, document["containers"], strict=True):
             container["quantization"] = written["quantization"]
-        return SmoothingStrategy("quantization", "the policy's", _compiled(bare | document))
-    compiled = CompiledPolicy.of(read_spec(bare, "strategy"))
+        return SmoothingStrategy("quantization", "the policy's", _compiled(document))
+    settings = []
+    slots = CompiledPolicy.of(read_spec(document, "strategy")).slots
     for container in document["containers"]:
-        levels: Mapping[str, str] = {
-            slot.resource.value: _level(slot, start)
-            for slot in compiled.slots
-            if slot.container == container["name"]
+        levels = {
+            slot.resource.value: _level(slot, start) for slot in slots if slot.container == container["name"]
         }
         container["quantization"] = [{"resource": name, "base": base} for name, base in levels.items()]
         settings += [f"{base} of {name}" for name, base in levels.items()]
     return SmoothingStrategy(
-        "quantization", f"every {', '.join(dict.fromkeys(settings))}", _compiled(bare | document)
+        "quantization", f"every {', '.join(dict.fromkeys(settings))}", _compiled(document)
     )
-
-
-def _rules(policy: ScalingPolicySpec) -> list[Any]:
-    return [
-        rule
-        for container in policy.containers
-        for rule in (*container.resources.requests, *container.resources.limits)
-    ]
 
 
 def _twentieth(nanos: int) -> str:

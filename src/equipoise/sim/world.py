@@ -179,11 +179,7 @@ class World:
         name: str = "",
     ) -> HpaState:
         spec = SimulatedHpaSpec(metrics, replicas_min, replicas_max, behavior)
-        hpa = HpaState(name or workload.ref.name, names.uid(self.state.rng), workload, spec)
-        hpa.desired, hpa.version = workload.replicas, self.state.next_version()
-        self.state.hpas.append(hpa)
-        self._autoscaling.begin(hpa)
-        return hpa
+        return self._autoscaling.add(name or workload.ref.name, workload, spec)
 
     def add_pdb(
         self, namespace: str, name: str, budget: Budget, *, labels: tuple[tuple[str, str], ...] | None = None
