@@ -23,7 +23,7 @@ def _fleet(rows: list[tuple[int, int, int, int, int]]) -> Fleet:
 
 def _slowly(fleet: Fleet, row: int, cores: Floats) -> tuple[list[int], float, int, int]:
     """Run one of them pod by pod through the controller's whole algorithm."""
-    request, low, high, target, current = (int(column[row]) for column in fleet.columns)
+    request, low, high, target, current = (int(column[row]) for column in fleet)
     spec = SimulatedHpaSpec((HpaMetric("Resource", "cpu", "Utilization", target),), low, high)
     memory, served, paid, scalings, most = HpaMemory(), [], 0, 0, current
     for minute in range(len(cores)):

@@ -9,6 +9,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import fmean
 from typing import NamedTuple, TypeVar
 
 from rich.console import Group, RenderableType
@@ -224,14 +226,8 @@ def bars(title: str, rows: Sequence[PercentBar], line: float, largest: float, wi
 
 def resampled(values: Sequence[float], width: int) -> list[float]:
     """Return `width` values: the mean of each part, or repeated values if there are fewer."""
-    if not values:
-        return []
-    found = []
-    for place in range(width):
-        low = place * len(values) // width
-        part = values[low : max(low + 1, (place + 1) * len(values) // width)]
-        found.append(sum(part) / len(part))
-    return found
+    edges = [place * len(values) // width for place in range(width + 1)] if values else []
+    return [fmean(values[low : max(low + 1, high)]) for low, high in pairwise(edges)]
 
 
 def line(values: Sequence[float], width: int, low: float, high: float) -> str:

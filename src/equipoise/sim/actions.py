@@ -216,14 +216,10 @@ class SimSizes:
         found = self._state.pods.get((pod.namespace, pod.name))
         if not self.has_resize:
             return ResizeAnswer(ResizeResult.UNSUPPORTED, "the server could not find the requested resource")
-        if found is None or found.uid != pod.uid:
-            return ResizeAnswer(ResizeResult.GONE, f"pod {pod} is not there")
-        if version and version != str(found.version):
-            return ResizeAnswer(ResizeResult.OUTDATED, f"pod {pod} has been modified")
-        try:
-            resized = _changed(found.containers, values)
-        except ValueError as error:
-            return ResizeAnswer(ResizeResult.REFUSED, str(error))
+        resized = _resized(found, f"pod {pod}", pod.uid, version, values)
+        if isinstance(resized, ResizeAnswer):
+            return resized
+        assert found is not None, "an absent object was answered"
         template = replace(found.template, containers=resized)
         if template.qos_class != found.template.qos_class:
             return ResizeAnswer(ResizeResult.REFUSED, "Pod QOS Class may not change as a result of resizing")
@@ -247,14 +243,10 @@ class SimSizes:
         self._state.check_api()
         ref = WorkloadRef(workload.api_version, workload.kind, workload.namespace, workload.name)
         found = self._state.workloads.get(ref)
-        if found is None or found.uid != workload.uid:
-            return ResizeAnswer(ResizeResult.GONE, f"{ref} is not there")
-        if version and version != str(found.version):
-            return ResizeAnswer(ResizeResult.OUTDATED, f"{ref} has been modified")
-        try:
-            resized = _changed(found.template.containers, values)
-        except ValueError as error:
-            return ResizeAnswer(ResizeResult.REFUSED, str(error))
+        resized = _resized(found, f"{ref}", workload.uid, version, values)
+        if isinstance(resized, ResizeAnswer):
+            return resized
+        assert found is not None, "an absent object was answered"
         if not is_dry_run:
             if resized != found.template.containers:
                 self._roll_out(found, replace(found.template, containers=resized))
@@ -302,6 +294,20 @@ class SimSizes:
     def _retry(self, pod: PodState, resized: tuple[Container, ...]) -> None:
         if pod.desired == resized and pod.uid in pod.workload.pods and pod.deletion_at is None:
             self._ask_node(pod, resized)
+
+
+def _resized(
+    found: PodState | WorkloadState | None, name: str, uid: str, version: str, values: Values
+) -> tuple[Container, ...] | ResizeAnswer:
+    """Return an object's containers with these values, or why the API server refuses them."""
+    if found is None or found.uid != uid:
+        return ResizeAnswer(ResizeResult.GONE, f"{name} is not there")
+    if version and version != str(found.version):
+        return ResizeAnswer(ResizeResult.OUTDATED, f"{name} has been modified")
+    try:
+        return _changed(found.containers, values)
+    except ValueError as error:
+        return ResizeAnswer(ResizeResult.REFUSED, str(error))
 
 
 def _changed(containers: tuple[Container, ...], values: Values) -> tuple[Container, ...]:

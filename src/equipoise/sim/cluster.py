@@ -5,54 +5,13 @@ has changed. Faults determine the age of the view that a caller gets.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from equipoise.core.cluster import TOLERANCE, Hpa, Node, Owner, Pdb, Pod, Workload, WorkloadRef
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.hpa import HpaScalingRules
 from equipoise.sim.state import STATEFUL_SET, HpaState, NodeState, PdbState, PodState, SimState, WorkloadState
-
-
-class LiveView:
-    """All lists as of the time of each read; each is made on read."""
-
-    def __init__(self, state: SimState) -> None:
-        self._state = state
-
-    @property
-    def pods(self) -> list[Pod]:
-        return [pod.view or pod_view(pod) for pod in self._state.pods.values()]
-
-    @property
-    def nodes(self) -> list[Node]:
-        return [node_view(node) for node in self._state.nodes.values()]
-
-    @property
-    def workloads(self) -> list[Workload]:
-        return [workload.view or workload_view(workload) for workload in self._state.workloads.values()]
-
-    @property
-    def hpas(self) -> list[Hpa]:
-        return [hpa_view(hpa) for hpa in self._state.hpas]
-
-    @property
-    def pdbs(self) -> list[Pdb]:
-        return [pdb_view(pdb) for pdb in self._state.pdbs]
-
-    @property
-    def pauses(self) -> dict[WorkloadRef, str]:
-        """The workloads whose autoscaling is paused, and by what."""
-        return dict(self._state.autoscaler_pauses)
-
-
-class ClusterView:
-    """All lists of one moment."""
-
-    def __init__(self, at: float, live: LiveView) -> None:
-        self.at = at
-        self.pods, self.nodes, self.workloads = live.pods, live.nodes, live.workloads
-        self.hpas, self.pdbs, self.pauses = live.hpas, live.pdbs, live.pauses
 
 
 def pod_view(pod: PodState) -> Pod:
@@ -177,6 +136,33 @@ def pdb_view(pdb: PdbState) -> Pdb:
     return pdb.view
 
 
+def _pods(state: SimState) -> list[Pod]:
+    return [pod.view or pod_view(pod) for pod in state.pods.values()]
+
+
+def _nodes(state: SimState) -> list[Node]:
+    return [node_view(node) for node in state.nodes.values()]
+
+
+def _workloads(state: SimState) -> list[Workload]:
+    return [workload.view or workload_view(workload) for workload in state.workloads.values()]
+
+
+def _hpas(state: SimState) -> list[Hpa]:
+    return [hpa_view(hpa) for hpa in state.hpas]
+
+
+def _pdbs(state: SimState) -> list[Pdb]:
+    return [pdb_view(pdb) for pdb in state.pdbs]
+
+
+def _pauses(state: SimState) -> list[tuple[WorkloadRef, str]]:
+    return list(state.autoscaler_pauses.items())
+
+
+LISTS: tuple[Callable[[SimState], list[Any]], ...] = (_pods, _nodes, _workloads, _hpas, _pdbs, _pauses)
+"""What is kept of a moment while the watch is slow."""
+_Listed = TypeVar("_Listed")
 _Object = TypeVar("_Object", Pod, Hpa, Pdb)
 
 
@@ -185,8 +171,7 @@ class SimCluster:
 
     def __init__(self, state: SimState) -> None:
         self._state = state
-        self._live = LiveView(state)
-        self._past: deque[ClusterView] = deque()
+        self._past: deque[tuple[float, dict[Callable[[SimState], list[Any]], list[Any]]]] = deque()
         self._version = -1
         state.faults.begun[FaultKind.WATCH_LAG] = self.remember
 
@@ -198,24 +183,24 @@ class SimCluster:
             self._version = -1
         elif self._version != self._state.version:
             self._version = self._state.version
-            self._past.append(ClusterView(self._state.now, self._live))
+            self._past.append((self._state.now, {listed: listed(self._state) for listed in LISTS}))
             self._forget(fault.value)
 
-    def _seen(self) -> ClusterView | LiveView:
+    def _seen(self, listed: Callable[[SimState], list[_Listed]]) -> list[_Listed]:
         self._state.check_api()
         fault = self._state.faults.now(FaultKind.WATCH_LAG)
         if fault is None or not self._past:
-            return self._live
+            return listed(self._state)
         self._forget(fault.value)
-        return self._past[0]
+        return self._past[0][1][listed]
 
     def _forget(self, lag_seconds: float) -> None:
-        """Keep the newest view that is as old as the watch lags, and those after it."""
-        while len(self._past) > 1 and self._past[1].at <= self._state.now - lag_seconds:
+        """Keep the newest moment that is as old as the watch lags, and those after it."""
+        while len(self._past) > 1 and self._past[1][0] <= self._state.now - lag_seconds:
             self._past.popleft()
 
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
-        return _of(self._seen().pods, namespace)
+        return _of(self._seen(_pods), namespace)
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
         """Return the pods of one workload as they are, whatever the watch lags behind."""
@@ -231,10 +216,10 @@ class SimCluster:
         return found
 
     def nodes(self) -> Sequence[Node]:
-        return self._seen().nodes
+        return self._seen(_nodes)
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
-        found = self._seen().workloads
+        found = self._seen(_workloads)
         return found if namespace is None else [each for each in found if each.ref.namespace == namespace]
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
@@ -244,14 +229,13 @@ class SimCluster:
         return None if found is None else workload_view(found)
 
     def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
-        return _of(self._seen().hpas, namespace)
+        return _of(self._seen(_hpas), namespace)
 
     def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
-        return _of(self._seen().pdbs, namespace)
+        return _of(self._seen(_pdbs), namespace)
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        found = self._seen().pauses
-        return {ref: why for ref, why in found.items() if namespace in {None, ref.namespace}}
+        return {ref: why for ref, why in self._seen(_pauses) if namespace in {None, ref.namespace}}
 
 
 def _of(objects: list[_Object], namespace: str | None) -> list[_Object]:

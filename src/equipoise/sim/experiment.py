@@ -10,7 +10,7 @@ from equipoise.core.cluster import WorkloadRef
 from equipoise.core.decision import Record
 from equipoise.core.ledger import Ledger
 from equipoise.engine.isolation import Isolation
-from equipoise.ports import FailedTurn
+from equipoise.ports import FailedTurn, Journal
 from equipoise.rotation.execute import Ports
 from equipoise.rotation.loop import DEFAULTS, CyclePlanner, RotationLoop
 from equipoise.rotation.policy import RotationPolicy
@@ -127,7 +127,10 @@ def enforce(world: World, settings: Mapping[str, Any]) -> None:
         world.policies.add(namespace, "all", {**settings, "selector": {}, "mode": "Enforce"})
 
 
-def ports(world: World) -> Ports:
+def ports(
+    world: World, journal: Journal | None = None, new_id: Callable[[float], str] | None = None
+) -> Ports:
+    """Return the ports of a rotation in a simulated cluster; by default records are dropped."""
     numbers = count()
     return Ports(
         cluster=world.cluster,
@@ -136,8 +139,8 @@ def ports(world: World) -> Ports:
         leadership=OnlyLeader(),
         store=world.store,
         actuator=world.actuator,
-        journal=NoJournal(),
-        new_id=lambda _: f"id-{next(numbers)}",
+        journal=journal or NoJournal(),
+        new_id=new_id or (lambda _: f"id-{next(numbers)}"),
         now=world.clock.now,
     )
 

@@ -12,7 +12,6 @@ window stays until the newest one of that height is too old.
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -104,9 +103,8 @@ ABOVE = 1 + 1e-9
 """A pod that uses its request exactly is not above it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fleet:
-    """One entry per workload: how its HPA is set, and how many replicas it begins with."""
+class Fleet(NamedTuple):
+    """The same as columns, with one entry for each workload."""
 
     request_milli: Whole
     replicas_min: Whole
@@ -114,13 +112,8 @@ class Fleet:
     target_percent: Whole
     replicas: Whole
 
-    @property
-    def columns(self) -> tuple[Whole, ...]:
-        """All of it, in the order of a Setting."""
-        return self.request_milli, self.replicas_min, self.replicas_max, self.target_percent, self.replicas
-
     def rows(self, part: slice) -> "Fleet":
-        return Fleet(*(column[part] for column in self.columns))
+        return Fleet(*(column[part] for column in self))
 
 
 class FleetRun(NamedTuple):
@@ -177,9 +170,7 @@ def by_minute(values: Floats, interval_seconds: float) -> Floats:
 
 
 def _one_by_one(fleet: Fleet, cores: Floats, controller: HpaController) -> FleetRun:
-    settings = [
-        FleetSettings(*row) for row in zip(*(column.tolist() for column in fleet.columns), strict=True)
-    ]
+    settings = map(FleetSettings, *(column.tolist() for column in fleet))
     rows = zip(settings, cores.astype(np.float64), strict=True)
     found = [run_alone(setting, row.tolist(), controller) for setting, row in rows]
     return FleetRun(
@@ -194,7 +185,7 @@ def _side_by_side(fleet: Fleet, cores: Floats, controller: HpaController) -> Fle
     """Run a sync of all at a time. Whole numbers are kept as floats, which saves turning them into such."""
     usage_cores = np.ascontiguousarray(np.roll(cores, 1, axis=1).T, np.float64) * 1000
     usage_cores[:1] = np.nan
-    request, low, high, target, now = (column.astype(np.float64) for column in fleet.columns)
+    request, low, high, target, now = (column.astype(np.float64) for column in fleet)
     recent = np.zeros((window_syncs(controller), len(now)))
     served = np.empty(usage_cores.shape, np.intp)
     highest, scalings, replica_syncs = now, np.zeros_like(now), np.zeros_like(now)

@@ -140,8 +140,8 @@ class Sharing(ABC):
     `settle` sets the pods that serve, and `shares` returns the share of each; the shares add up to 1.
     """
 
-    def __init__(self) -> None:
-        self._rng = Random(0)  # noqa: S311 - replaced by `begin`
+    _rng: Random
+    """Set by `begin`."""
 
     def begin(self, rng: Random) -> None:
         """Take the random generator; called once, before anything else."""
@@ -164,9 +164,7 @@ class Sharing(ABC):
 class Even(Sharing):
     """A fair load balancer: equal shares."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._shares: dict[str, float] = {}
+    _shares: Mapping[str, float]
 
     def settle(self, members: Sequence[str], replicas: int) -> None:
         del replicas
@@ -185,7 +183,6 @@ class Partitions(Sharing):
     """
 
     def __init__(self, weights: Sequence[float], *, is_stale: bool = False) -> None:
-        super().__init__()
         total = math.fsum(weights)
         self._weights = [weight / total for weight in weights]
         self._is_stale = is_stale
@@ -249,7 +246,6 @@ class Leases(Sharing):
     """How many of 96 each of eight pods gets; other numbers of pods get the like."""
 
     def __init__(self, *, taken_max: int = 5, taken_every_seconds: float = 30.0) -> None:
-        super().__init__()
         self._held: dict[str, int] = {}
         self._takes: dict[str, int] = {}
         """How many partitions a new pod may still take."""
@@ -302,7 +298,6 @@ class StickyConnections(Sharing):
     """Long-lived connections: they stay where they are until their pod ends or they are renewed."""
 
     def __init__(self, count: int = 600, *, renewed_per_second: float = 0.0) -> None:
-        super().__init__()
         self._count = count
         self._renewed_per_second = renewed_per_second
         self._due = 0.0

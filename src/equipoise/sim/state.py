@@ -204,6 +204,10 @@ class WorkloadState:
     version: int = 0
     view: Workload | None = None
 
+    @property
+    def containers(self) -> tuple[Container, ...]:
+        return self.template.containers
+
     def serving_pods(self) -> list[PodState]:
         return [pod for pod in self.pods.values() if pod.is_serving]
 

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from equipoise.core.reason import Code
+from equipoise.engine.cycle import ignore
 from equipoise.sim.experiment import (
     CYCLE_SECONDS,
     DRAWS_PER_WORLD_MAX,
@@ -249,9 +250,9 @@ class CauseStudied:
 
 
 def study(
-    cause: str, worlds: int, experiment: Experiment, *, on_progress: Callable[[int], object] = int
+    cause: str, worlds: int, experiment: Experiment, *, on_progress: Callable[[int], object] = ignore
 ) -> CauseStudied:
-    """Draw worlds until something was hot in so many of them, and rotate in each; `told` hears how many."""
+    """Draw worlds until something was hot in so many of them, and rotate in each."""
     fired: list[list[Trial]] = []
     drawn = 0
     while len(fired) < worlds and drawn < worlds * DRAWS_PER_WORLD_MAX:
@@ -332,7 +333,7 @@ def futility(
     experiment: Experiment,
     *,
     hours_max: float = HOURS_MAX,
-    on_progress: Callable[[int], object] = int,
+    on_progress: Callable[[int], object] = ignore,
 ) -> Futility:
     """Run the loop on in so many worlds in which something is hot at first."""
     runs: list[FutilityRun] = []
@@ -343,10 +344,6 @@ def futility(
         on_progress(len(runs))
         if len(runs) == worlds:
             break
-    return _summary(cause, runs, hours_max)
-
-
-def _summary(cause: str, runs: Sequence[FutilityRun], hours_max: float) -> Futility:
     failed = [run.rotations_failed for run in runs if run.rotations_failed is not None]
     return Futility(
         cause=cause,
@@ -354,7 +351,7 @@ def _summary(cause: str, runs: Sequence[FutilityRun], hours_max: float) -> Futil
         futile=len(failed),
         rotations_failed_max=max(failed, default=None),
         balanced=sum(run.rotations_failed is None and not run.has_hot_pods for run in runs),
-        rotations_median=median(run.rotations for run in runs) if runs else None,
-        evicted_median=median(run.evicted for run in runs) if runs else None,
+        rotations_median=_median([run.rotations for run in runs]),
+        evicted_median=_median([run.evicted for run in runs]),
         hours=hours_max,
     )

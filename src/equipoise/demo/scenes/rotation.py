@@ -10,11 +10,10 @@ from equipoise.core.cluster import Container
 from equipoise.core.decision import Record
 from equipoise.demo.context import LABEL, MINUTE, DemoContext, PercentBar, Scene, bars
 from equipoise.rotation.balancer import inputs
-from equipoise.rotation.execute import Ports
 from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.policy import ROTATION_POLICY
 from equipoise.rotation.progress import MEASURED_ENDINGS, RotationMemory, RotationResult
-from equipoise.sim.experiment import OnlyLeader
+from equipoise.sim.experiment import ports
 from equipoise.sim.load import Constant, Leases
 from equipoise.sim.store import SimPolicies
 from equipoise.sim.template import Budget, Delay, Template
@@ -57,21 +56,8 @@ class RotationScene(Scene):
         world.add_hpa(self._web, replicas_min=REPLICAS, replicas_max=2 * REPLICAS)
         policies = SimPolicies(world.state, ROTATION_POLICY.api_version, ROTATION_POLICY.name)
         policies.add("shop", "web", {"targetRef": {"kind": "Deployment", "name": "web"}, "mode": "Enforce"})
-        self._loop = RotationLoop(
-            Ports(
-                cluster=world.cluster,
-                metrics=world.metrics,
-                pauses=world.pauses,
-                leadership=OnlyLeader(),
-                store=world.store,
-                actuator=world.actuator,
-                journal=stage.notes,
-                new_id=stage.ids.next,
-                now=world.clock.now,
-            ),
-            policies,
-            interval_seconds=CYCLE_SECONDS,
-        )
+        loop_ports = ports(world, stage.notes, stage.ids.next)
+        self._loop = RotationLoop(loop_ports, policies, interval_seconds=CYCLE_SECONDS)
         world.every(CYCLE_SECONDS, lambda: self._loop.cycle(world.now))
         self._fewest = REPLICAS
 
