@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from equipoise.sim import World
-from equipoise.sim.actions import EvictionApi
+from equipoise.sim.actions import SimActuator
 from equipoise.sim.invariants import InvariantBroken
 from equipoise.sim.load import Constant, Even
 from equipoise.sim.store import SimStore
@@ -77,20 +77,20 @@ def test_a_new_workload_changes_nothing_for_the_others() -> None:
 
 def test_an_api_that_ignores_budgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutation: every eviction passes. The message has the seed."""
-    monkeypatch.setattr(EvictionApi, "allows", lambda *_args, **_options: True)
+    monkeypatch.setattr(SimActuator, "allows", lambda *_args, **_options: True)
     with pytest.raises(InvariantBroken, match=r"seed \d+, at .*left \d+ healthy pods"):
         [storm(seed) for seed in range(5)]
 
 
 def test_an_api_that_counts_down_only_with_the_controller_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutation: two evictions in one moment both pass."""
-    honest = EvictionApi.allows
+    honest = SimActuator.allows
 
-    def forgetful(self: EvictionApi, pdb: Any, pod: Any, *, is_dry_run: bool) -> bool:
+    def forgetful(self: SimActuator, pdb: Any, pod: Any, *, is_dry_run: bool) -> bool:
         del is_dry_run
         return honest(self, pdb, pod, is_dry_run=True)
 
-    monkeypatch.setattr(EvictionApi, "allows", forgetful)
+    monkeypatch.setattr(SimActuator, "allows", forgetful)
     world = World(11)
     world.add_node("node")
     workload = world.add_workload("shop", "web", replicas=4)

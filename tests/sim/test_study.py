@@ -109,8 +109,8 @@ def test_settings_of_the_policy_reach_the_loop_and_the_rule() -> None:
 
 def test_a_summary_weighs_pods_against_what_they_brought() -> None:
     """Three pods for 30 points are one for ten; a strategy that did nothing has no figures."""
-    one = Trial("key skew", SEED, 1, 2, 40.0, 1.0, 0.6, 1.5, 4, 310.0, has_scaled=False)
-    other = replace(one, seed=2, evicted=1, after_cores=1.1, peak_cores=0.5, ready_min=5)
+    one = Trial(SEED, 2, 40.0, 1.0, 0.6, 1.5, 4, 310.0, has_scaled=False)
+    other = replace(one, evicted=1, after_cores=1.1, peak_cores=0.5, ready_min=5)
     idle = replace(one, strategy=HOTTEST, evicted=0)
     found = summary(SEED, [one, other, idle])
     assert (found.fired, found.evicted, found.ready_min) == (2, 3, 4)

@@ -23,12 +23,24 @@ from equipoise.sim.state import EvictionRequest, PdbState, PodState, SimState, W
 from equipoise.sim.template import Template
 
 
-class EvictionApi:
-    """Both halves of the disruption budget, which meet in its status."""
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """An event as `kubectl describe` would show it."""
+
+    at: float
+    about: ObjectRef
+    reason: str
+    sentence: str
+    is_warning: bool
+
+
+class SimActuator:
+    """Evictions and events. Both halves of the disruption budget are here, and meet in its status."""
 
     def __init__(self, state: SimState, kubelet: Kubelet) -> None:
         self._state = state
         self._kubelet = kubelet
+        self.events: list[RecordedEvent] = []
         state.listeners.append(self._notice)
 
     def _notice(self, workload: WorkloadState) -> None:
@@ -61,7 +73,21 @@ class EvictionApi:
         if pdb.disrupted:
             self._state.timeline.after(believed_seconds, lambda: self.sync_soon(pdb))
 
-    def evict(self, ref: PodRef, grace_seconds: int | None, *, is_dry_run: bool) -> EvictionAnswer:
+    def evict(
+        self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
+    ) -> EvictionAnswer:
+        self._state.check_api()
+        answer = self._answer(pod, grace_seconds, is_dry_run=is_dry_run)
+        self._state.log("EvictionAsked", pod, f"{answer.result} dry={is_dry_run}")
+        if self._state.faults.now(FaultKind.EVICTION_ANSWER_LOST, str(pod)):
+            raise WorldFailed(f"the answer to the eviction of {pod} was lost (simulated)")
+        return answer
+
+    def record_event(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
+        self._state.check_api()
+        self.events.append(RecordedEvent(self._state.now, about, reason, sentence, is_warning))
+
+    def _answer(self, ref: PodRef, grace_seconds: int | None, *, is_dry_run: bool) -> EvictionAnswer:
         """Answer an eviction as the API server does."""
         pod = self._state.pods.get((ref.namespace, ref.name))
         if pod is None:
@@ -127,40 +153,6 @@ def _audited(state: SimState, pdb: PdbState | None, pod: PodState) -> EvictionRe
         desired=pdb.status.desired,
         was_healthy=pod.uid in healthy,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedEvent:
-    """An event as `kubectl describe` would show it."""
-
-    at: float
-    about: ObjectRef
-    reason: str
-    sentence: str
-    is_warning: bool
-
-
-class SimActuator:
-    """Evictions and events."""
-
-    def __init__(self, state: SimState, disruption: EvictionApi) -> None:
-        self._state = state
-        self._disruption = disruption
-        self.events: list[RecordedEvent] = []
-
-    def evict(
-        self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
-    ) -> EvictionAnswer:
-        self._state.check_api()
-        answer = self._disruption.evict(pod, grace_seconds, is_dry_run=is_dry_run)
-        self._state.log("EvictionAsked", pod, f"{answer.result} dry={is_dry_run}")
-        if self._state.faults.now(FaultKind.EVICTION_ANSWER_LOST, str(pod)):
-            raise WorldFailed(f"the answer to the eviction of {pod} was lost (simulated)")
-        return answer
-
-    def record_event(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
-        self._state.check_api()
-        self.events.append(RecordedEvent(self._state.now, about, reason, sentence, is_warning))
 
 
 OURS = "equipoise"

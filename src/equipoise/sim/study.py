@@ -121,9 +121,7 @@ _NOISE = 1.001
 class Trial:
     """One rotation in one world."""
 
-    cause: str
     strategy: str
-    seed: int
     evicted: int
     predicted_percent: float
     before_cores: float
@@ -175,9 +173,7 @@ def _trial(
     world.advance(waits_seconds)
     run_until_measured(world, workload, window_seconds)
     return Trial(
-        cause=cause,
         strategy=name,
-        seed=seed,
         evicted=evicted,
         predicted_percent=plan.predicted_percent,
         before_cores=before,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from equipoise.core.cluster import HpaMetric, Requirement, Selector, WorkloadRef
 from equipoise.sim import template as names
-from equipoise.sim.actions import EvictionApi, SimActuator, SimSizes
+from equipoise.sim.actions import SimActuator, SimSizes
 from equipoise.sim.autoscaling import Autoscaling, SimApplier
 from equipoise.sim.cluster import SimCluster
 from equipoise.sim.controllers import Kubelet, Replication, Scheduler, Serving
@@ -55,7 +55,7 @@ class World:
         self.state = SimState(seed, self._timeline, self.settings)
         self.kubelet = Kubelet(self.state)
         self._scheduler = Scheduler(self.state, self.kubelet)
-        self.disruption = EvictionApi(self.state, self.kubelet)
+        self.actuator = SimActuator(self.state, self.kubelet)
         serving = Serving(self.state)
         Replication(self.state, self.kubelet, self._scheduler)
         self._autoscaling = Autoscaling(self.state)
@@ -63,7 +63,6 @@ class World:
         self.clock = SimClock(self.state)
         self.cluster = SimCluster(self.state)
         self.metrics = SimMetrics(self.state, self.advance)
-        self.actuator = SimActuator(self.state, self.disruption)
         self.applier = SimApplier(self.state, self._autoscaling)
         self.sizes = SimSizes(self.state, self.roll_out, self.kubelet.crash)
         self.store = SimStore(self.state)
@@ -191,7 +190,7 @@ class World:
         self.state.pdbs.append(pdb)
         for workload in self.state.namespaces.get(namespace, ()):
             _join(pdb, workload)
-        self.disruption.sync_soon(pdb)
+        self.actuator.sync_soon(pdb)
         return pdb
 
     def scale(self, workload: WorkloadState, replicas: int) -> None:
