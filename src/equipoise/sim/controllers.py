@@ -254,8 +254,8 @@ class Replication:
     def notice(self, workload: WorkloadState) -> None:
         if not workload.is_reconcile_due:
             workload.is_reconcile_due = True
-            delay = self._state.settings.controller_delay_seconds
-            self._state.timeline.after(delay, lambda: self._reconcile(workload))
+            delay_seconds = self._state.settings.controller_delay_seconds
+            self._state.timeline.after(delay_seconds, lambda: self._reconcile(workload))
 
     def _reconcile(self, workload: WorkloadState) -> None:
         workload.is_reconcile_due = False

@@ -96,12 +96,9 @@ class World:
         if self._is_checked:
             self.invariants.check()
 
-    def every(
-        self, seconds: float, happening: Happening, *, first_after_seconds: float | None = None
-    ) -> None:
+    def every(self, seconds: float, happening: Happening) -> None:
         """Call something at this interval, such as one cycle of a production loop."""
-        wait = seconds if first_after_seconds is None else first_after_seconds
-        self._timeline.every(seconds, happening, first_at=self.now + wait)
+        self._timeline.every(seconds, happening, first_at=self.now + seconds)
 
     def at(self, when: float, happening: Happening) -> None:
         self._timeline.at(when, happening)

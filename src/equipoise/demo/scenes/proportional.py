@@ -120,12 +120,9 @@ class ProportionalScene(Scene):
 
     def _course(self, name: str) -> list[float]:
         """Return one number of every record: millicores of the slot, or the cores of the cluster."""
-        found = []
-        for record in self.records():
-            numbers = record.decision.reason.numbers
-            text = numbers["inputs"]["cores"] if name == "cores" else numbers[name][SLOT]
-            found.append(parse_cores(text or "0"))
-        return found
+        numbers = [record.decision.reason.numbers for record in self.records()]
+        texts = [each["inputs"]["cores"] if name == "cores" else each[name][SLOT] for each in numbers]
+        return [parse_cores(text or "0") for text in texts]
 
     def problem(self) -> str:
         """Check that the values rose and fell only once, and that the pods have them."""

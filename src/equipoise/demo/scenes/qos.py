@@ -96,12 +96,18 @@ class QosScene(Scene):
         self._thumbs = self._add("thumbs", "batch", 3, Container("app"))
         self._set_load(QUIET)
         self._spare = world.add_node(SPARE, cpu_cores=CORES, labels=labels)
-        policy, problems = read_objects(_objects())
+        policy, problems = read_objects(
+            [
+                PolicyObject(ObjectRef(API_VERSION, kind, "", name, f"{kind}-{name}"), 1, "1", spec, {})
+                for kind, name, spec in POLICIES
+            ]
+        )
         assert not problems, problems
         self._policy = policy
         self._asked = policy_json(policy)
         self._machine, self._disk = SimMachine(world.state, self._node), SimDisk()
         around = SimNodeContext(world.state, self._node, world.kubelet, lambda: self._policy)
+        leadership = LeaselessLeadership(world.clock.now)
         self._loop = QosLoop(
             node_name=NODE,
             node=self._machine,
@@ -110,13 +116,7 @@ class QosScene(Scene):
             pauses=world.pauses,
             state_store=self._disk,
             is_enforced=True,
-            evictor=LedgerEvictor(
-                world.actuator,
-                world.store,
-                around.whose,
-                stage.ids.next,
-                LeaselessLeadership(world.clock.now),
-            ),
+            evictor=LedgerEvictor(world.actuator, world.store, around.whose, stage.ids.next, leadership),
         )
         world.every(ROUND_SECONDS, self._round)
 
@@ -131,18 +131,10 @@ class QosScene(Scene):
 
     def _round(self) -> None:
         done = self._loop.cycle(self.world.now)
-        observation, name = done.observation, self.stage.ids.next(done.observation.at)
+        seen, at = done.observation, done.observation.at
+        name = self.stage.ids.next(at)
         self.stage.notes.append(
-            record(
-                BALANCER,
-                self._asked,
-                observation,
-                done.memory,
-                done.decision,
-                observation.at,
-                name,
-                done.outcomes,
-            )
+            record(BALANCER, self._asked, seen, done.memory, done.decision, at, name, done.outcomes)
         )
 
     def begin(self, at: float) -> None:
@@ -170,13 +162,9 @@ class QosScene(Scene):
         """Return the node's millicores by round; the last value if a round could not measure it."""
         found: list[float] = []
         for one in self.records():
-            if not since <= one.at <= until:
-                continue
-            text = one.observation["usage"].get("cpu_total_usage")
-            if text is not None:
-                found.append(float(Fraction(text)))
-            elif found:
-                found.append(found[-1])
+            if since <= one.at <= until:
+                text = one.observation["usage"].get("cpu_total_usage")
+                found += [float(Fraction(text))] if text is not None else found[-1:]
         return found
 
     def _crowd(self) -> list[float]:
@@ -227,13 +215,6 @@ class QosScene(Scene):
         down = [one for one in self.changes() if one.decision.reason.code is not Code.RESTORE]
         up = [one for one in self.changes() if one.decision.reason.code is Code.RESTORE]
         return [*down[:2], *down[-1:], *up[:1], *up[-1:]]
-
-
-def _objects() -> list[PolicyObject]:
-    return [
-        PolicyObject(ObjectRef(API_VERSION, kind, "", name, f"{kind}-{name}"), 1, "1", spec, {})
-        for kind, name, spec in POLICIES
-    ]
 
 
 SCENE = QosScene
