@@ -200,7 +200,7 @@ def _simulated(started_at: float) -> dict[str, Series]:
         )
         found[name] = [(0.0, REPLICAS[0])]
     world.advance(LENGTH_SECONDS)
-    for entry in world.history:
+    for entry in world.state.history:
         if entry.kind == "Scaled":
             series = found[entry.subject.rpartition("/")[2]]
             series.append((entry.at - started_at, int(entry.detail.rpartition(">")[2])))

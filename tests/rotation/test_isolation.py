@@ -92,7 +92,7 @@ class Shop:
         """Nothing went without an intent that was written before."""
         asked = {
             str(entry.subject)
-            for entry in self.world.history
+            for entry in self.world.state.history
             if entry.kind == "EvictionAsked" and entry.detail.startswith("Accepted dry=False")
         }
         for tenant, workload in self.workloads.items():

@@ -38,7 +38,7 @@ def test_a_plan_asks_the_server_once_and_changes_nothing() -> None:
     scene, diary = six_pods(1), Diary()
     decision, warned = _plan(scene, journal=diary)
     assert (decision.reason.code, len(decision.actions), len(decision.held)) == (Code.ROTATE, 1, 3)
-    asked = [entry.detail for entry in scene.world.history if entry.kind == "EvictionAsked"]
+    asked = [entry.detail for entry in scene.world.state.history if entry.kind == "EvictionAsked"]
     assert asked == ["Accepted dry=True"]
     assert warned == []
     assert scene.world.store.read_all() == {}

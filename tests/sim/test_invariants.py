@@ -22,7 +22,7 @@ from tests.support.sim.storm import storm
 def test_everything_holds_in_a_storm(seed: int) -> None:
     """Evictions, crashes, dead nodes, rollouts and faults for two hours; checked after every instant."""
     world = storm(seed)
-    kinds = {entry.kind for entry in world.history}
+    kinds = {entry.kind for entry in world.state.history}
     assert {"Created", "Ready", "Gone", "Evicted"} <= kinds
     world.state.touched.update(world.state.workloads)
     world.invariants.check()
@@ -31,14 +31,14 @@ def test_everything_holds_in_a_storm(seed: int) -> None:
 def test_the_same_seed_gives_the_same_history_to_the_byte() -> None:
     """And another seed gives another."""
     first, second, other = storm(7, 1), storm(7, 1), storm(8, 1)
-    assert first.history_hash() == second.history_hash() != other.history_hash()
-    assert list(first.history) == list(second.history)
+    assert first.state.history_hash() == second.state.history_hash() != other.state.history_hash()
+    assert list(first.state.history) == list(second.state.history)
     assert first.cluster.pods() == second.cluster.pods()
 
 
 def test_another_process_gives_the_same_history() -> None:
     """Nothing hangs on the order of a set or on an address in memory."""
-    program = "from tests.support.sim.storm import storm; print(storm(21, 0.5).history_hash())"
+    program = "from tests.support.sim.storm import storm; print(storm(21, 0.5).state.history_hash())"
     hashes = {
         subprocess.run(
             [sys.executable, "-c", program],
@@ -50,7 +50,7 @@ def test_another_process_gives_the_same_history() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert hashes == {storm(21, 0.5).history_hash() + "\n"}
+    assert hashes == {storm(21, 0.5).state.history_hash() + "\n"}
 
 
 def test_how_time_is_cut_changes_nothing() -> None:
@@ -59,7 +59,7 @@ def test_how_time_is_cut_changes_nothing() -> None:
     whole.advance(3600)
     for _ in range(720):
         cut.advance(5)
-    assert whole.history_hash() == cut.history_hash()
+    assert whole.state.history_hash() == cut.state.history_hash()
 
 
 def test_a_new_workload_changes_nothing_for_the_others() -> None:

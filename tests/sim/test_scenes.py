@@ -78,4 +78,4 @@ def test_hours_pass_in_seconds() -> None:
     world = many_workloads(7, 50, is_checked=False)
     world.advance(2 * 3600)
     assert time.process_time() - started < 60
-    assert any(entry.kind == "Scaled" for entry in world.history)
+    assert any(entry.kind == "Scaled" for entry in world.state.history)

@@ -34,7 +34,7 @@ def test_the_mean_of_an_unbalanced_workload_is_at_its_target(cause: str, pods: i
     used = [pod.counter.rate_cores for pod in scene.workload.pods.values() if pod.counter is not None]
     assert len(used) == pods
     assert sum(used) / pods == pytest.approx(TARGET_CORES)
-    assert not [entry for entry in scene.world.history if entry.kind == "Scaled"]
+    assert not [entry for entry in scene.world.state.history if entry.kind == "Scaled"]
 
 
 def test_a_noisy_node_makes_its_own_pods_hot() -> None:

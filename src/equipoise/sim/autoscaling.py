@@ -176,7 +176,7 @@ METRIC_FIELDS = {"Resource": "resource", "ContainerResource": "containerResource
 
 
 class SimApplier:
-    """Creates and updates HPAs, which the simulated controller syncs from then on."""
+    """Creates and updates HPAs, which the simulated controller syncs from then on, and reads their specs."""
 
     def __init__(self, state: SimState, autoscaling: Autoscaling) -> None:
         self._state = state
@@ -219,6 +219,21 @@ class SimApplier:
             self._state.log("Annotated", workload, ", ".join(sorted(annotations)))
             self._state.workload_changed(found)
         return ApplyAnswer(ApplyResult.CHANGED)
+
+    def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
+        self._state.check_api()
+        return [
+            HpaSpec(
+                name=hpa.name,
+                target=hpa.workload.ref,
+                metrics=tuple(map(_metric_document, hpa.spec.metrics)),
+                behavior=_behavior_document(hpa.spec.behavior),
+                replicas_min=hpa.spec.replicas_min,
+                replicas_max=hpa.spec.replicas_max,
+            )
+            for hpa in self._state.hpas
+            if namespace in {None, hpa.workload.ref.namespace}
+        ]
 
     def _conflict(self, namespace: str, name: str, target: WorkloadRef) -> ApplyAnswer | None:
         there = self._named(namespace, name)
@@ -289,28 +304,6 @@ def _rules(rules: Mapping[str, Any], default: HpaScalingRules) -> HpaScalingRule
         rules.get("stabilizationWindowSeconds", default.stabilization_seconds),
         None if tolerance is None else parse_cores(tolerance),
     )
-
-
-class SimAutoscalers:
-    """The specs of HPAs."""
-
-    def __init__(self, state: SimState) -> None:
-        self._state = state
-
-    def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
-        self._state.check_api()
-        return [
-            HpaSpec(
-                name=hpa.name,
-                target=hpa.workload.ref,
-                metrics=tuple(map(_metric_document, hpa.spec.metrics)),
-                behavior=_behavior_document(hpa.spec.behavior),
-                replicas_min=hpa.spec.replicas_min,
-                replicas_max=hpa.spec.replicas_max,
-            )
-            for hpa in self._state.hpas
-            if namespace in {None, hpa.workload.ref.namespace}
-        ]
 
 
 def _metric_document(metric: HpaMetric) -> Mapping[str, Any]:

@@ -139,6 +139,7 @@ def generate(name: str, cluster: ClusterShape, seed: int) -> SizeHistory:
 
 NONE, AS_WRITTEN = "none", "as written"
 DELAY_SECONDS = 300
+PERCENTILE = {"target": 0.8, "lowThreshold": 0.6, "highThreshold": 0.95, "windowSeconds": 300}
 PARTS = 20
 """A default segment is a twentieth of the cluster; a default shift, and a default level, two."""
 
@@ -193,19 +194,15 @@ def strategies(policy: ScalingPolicySpec, start: Inputs) -> list[SmoothingStrate
     shift = down.get("inputs") or {name: _tenth(start[name]) for name in sorted(policy.inputs)}
     seconds = down.get("delaySeconds", DELAY_SECONDS)
     span, far = print_seconds(seconds), ", ".join(f"{size} {name}" for name, size in shift.items())
-    share = own.get(
-        "percentile", {"target": 0.8, "lowThreshold": 0.6, "highThreshold": 0.95, "windowSeconds": 300}
-    )
+    share = own.get("percentile", PERCENTILE)
     shares = f"{share['lowThreshold']:g}/{share['target']:g}/{share['highThreshold']:g}"
-    smoothings = {
-        "delay by inputs": ({"delayScaleDown": {"inputs": shift}}, f"down after {far}"),
-        "delay by time": ({"delayScaleDown": {"delaySeconds": seconds}}, f"down after {span}"),
-        "delay by both": (
-            {"delayScaleDown": {"inputs": shift, "delaySeconds": seconds}},
-            f"down after {far}, or {span}",
-        ),
-        "percentile": ({"percentile": share}, f"{shares} of {print_seconds(share['windowSeconds'])}"),
-    }
+    by_inputs, by_time = {"inputs": shift}, {"delaySeconds": seconds}
+    smoothings = (
+        ("delay by inputs", f"down after {far}", {"delayScaleDown": by_inputs}),
+        ("delay by time", f"down after {span}", {"delayScaleDown": by_time}),
+        ("delay by both", f"down after {far}, or {span}", {"delayScaleDown": by_inputs | by_time}),
+        ("percentile", f"{shares} of {print_seconds(share['windowSeconds'])}", {"percentile": share}),
+    )
     found = [
         SmoothingStrategy(NONE, "every target at once", _compiled(bare)),
         _segmented(policy, start),
@@ -213,7 +210,7 @@ def strategies(policy: ScalingPolicySpec, start: Inputs) -> list[SmoothingStrate
     ]
     found += [
         SmoothingStrategy(name, settings, _compiled(bare | {"smoothing": smoothing}))
-        for name, (smoothing, settings) in smoothings.items()
+        for name, settings, smoothing in smoothings
     ]
     if read_spec(bare, "strategy") != policy:
         itself = _with_cache(CompiledPolicy.of(policy))

@@ -172,6 +172,7 @@ def _trial(
     evicted = STRATEGIES[name](scene, plan, experiment.settings) if name in STRATEGIES else 0
     world.advance(waits_seconds)
     run_until_measured(world, workload, window_seconds)
+    is_logged = any(entry.kind == "Scaled" for entry in world.state.history)
     return Trial(
         strategy=name,
         evicted=evicted,
@@ -181,7 +182,7 @@ def _trial(
         peak_cores=watch.peak_cores,
         ready_min=watch.ready_min,
         took_seconds=world.now - began_at,
-        has_scaled=workload.replicas != replicas or any(entry.kind == "Scaled" for entry in world.history),
+        has_scaled=is_logged or workload.replicas != replicas,
     )
 
 

@@ -1,7 +1,5 @@
 """A whole cluster behind the ports, on simulated time: the same seed gives the same history, to the byte."""
 
-from collections.abc import Sequence
-
 from equipoise.core.cluster import HpaMetric, Requirement, Selector, WorkloadRef
 from equipoise.sim import template as names
 from equipoise.sim.actions import SimActuator, SimSizes
@@ -14,7 +12,6 @@ from equipoise.sim.invariants import Invariants
 from equipoise.sim.load import Constant, Even, Shape, Sharing
 from equipoise.sim.metrics import SimMetrics
 from equipoise.sim.state import (
-    HistoryEntry,
     HpaState,
     NodeState,
     PdbState,
@@ -75,13 +72,6 @@ class World:
     @property
     def now(self) -> float:
         return self._timeline.now
-
-    @property
-    def history(self) -> Sequence[HistoryEntry]:
-        return self.state.history
-
-    def history_hash(self) -> str:
-        return self.state.history_hash()
 
     def advance(self, seconds: float) -> None:
         self.run_until(self.now + seconds)

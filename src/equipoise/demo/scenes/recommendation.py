@@ -16,7 +16,6 @@ from equipoise.recommendation.advisor import DataSources as Sources
 from equipoise.recommendation.loop import RecommendationLoop
 from equipoise.recommendation.ownership import PodOwnership
 from equipoise.recommendation.usage import HistoryReader
-from equipoise.sim.autoscaling import SimAutoscalers
 from equipoise.sim.experiment import OnlyLeader
 from equipoise.sim.load import Diurnal
 from equipoise.sim.metrics import SimHistory
@@ -61,7 +60,7 @@ class RecommendationScene(Scene):
         self._loop = RecommendationLoop(
             objects=self._analyses,
             cluster=world.cluster,
-            sources=lambda: Sources(world.cluster, self._history, SimAutoscalers(world.state)),
+            sources=lambda: Sources(world.cluster, self._history, world.applier),
             applier=world.applier,
             actuator=world.actuator,
             pauses=world.pauses,
