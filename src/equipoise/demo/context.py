@@ -43,7 +43,10 @@ class Notes:
         self.journal.append(*records, is_whole=is_whole)
         for record in records:
             self._records[record.balancer].append(record)
-            self.counts[record.balancer].add(record)
+            counts = self.counts[record.balancer]
+            counts.decisions += 1
+            counts.actions += len(record.outcomes)
+            counts.held += bool(record.decision.held)
             if self._is_change(record):
                 self.on_change(record)
 
@@ -66,11 +69,6 @@ class Counts:
     decisions: int = 0
     actions: int = 0
     held: int = 0
-
-    def add(self, record: Record) -> None:
-        self.decisions += 1
-        self.actions += len(record.outcomes)
-        self.held += bool(record.decision.held)
 
 
 MINUTE = 60.0

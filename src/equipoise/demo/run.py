@@ -141,6 +141,7 @@ class Pace:
 
 def run(demo: Demo, console: Console, journal: Path, pace: Pace) -> None:
     """Run until `stopping` is set."""
+    world = demo.stage.world
     console.print(
         f"Simulated time runs {pace.speed:g} times as fast; all decisions go to {journal}. Ctrl-C ends it.",
         style="dim",
@@ -150,19 +151,14 @@ def run(demo: Demo, console: Console, journal: Path, pace: Pace) -> None:
         decision_line(demo, record), no_wrap=True, overflow="ellipsis", crop=True
     )
     with dashboard(journal, pace, lambda message: console.print(message, style="bold")):
-        _pass_time(demo, pace.stopping, pace.speed)
+        began, start = time.monotonic(), world.now
+        while not pace.stopping.wait(TICK_SECONDS / pace.speed):
+            due = start + (time.monotonic() - began) * pace.speed
+            if due - world.now > BEHIND_MAX_SECONDS:
+                began, start = time.monotonic(), world.now
+            while world.now + TICK_SECONDS <= due and not pace.stopping.is_set():
+                demo.tick()
     console.print("The demo is over.", style="dim")
-
-
-def _pass_time(demo: Demo, stopping: threading.Event, speed: float) -> None:
-    world = demo.stage.world
-    began, start = time.monotonic(), world.now
-    while not stopping.wait(TICK_SECONDS / speed):
-        due = start + (time.monotonic() - began) * speed
-        if due - world.now > BEHIND_MAX_SECONDS:
-            began, start = time.monotonic(), world.now
-        while world.now + TICK_SECONDS <= due and not stopping.is_set():
-            demo.tick()
 
 
 def decision_line(demo: Demo, record: Record) -> Text:

@@ -202,7 +202,6 @@ class SimSizes:
         is_dry_run: bool = False,
         manager: str = OURS,
     ) -> ResizeAnswer:
-        """Change one incarnation of a pod in place, as this field manager."""
         del sidecars
         self._state.check_api()
         found = self._state.pods.get((pod.namespace, pod.name))
@@ -230,7 +229,6 @@ class SimSizes:
         is_dry_run: bool = False,
         manager: str = OURS,
     ) -> ResizeAnswer:
-        """Change a template, as this field manager."""
         del sidecars
         self._state.check_api()
         ref = WorkloadRef(workload.api_version, workload.kind, workload.namespace, workload.name)

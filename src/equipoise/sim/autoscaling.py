@@ -126,7 +126,8 @@ def _sampled_pods(
     for pod in workload.pods.values():
         if pod.template is not template:
             template = pod.template
-            request_milli, part = _request_milli(template, metric), _part(template, metric)
+            request_milli = _request_milli(template, metric)
+            part = template.part(metric.container) if metric.container else math.fsum(template.split)
         cores, window_seconds = (None, 0.0) if is_silent else sample(pod.counter, last, interval)
         by_metric.append(
             HpaPod(
@@ -157,10 +158,6 @@ def sample(counter: CpuCounter | None, last: float, interval: float) -> tuple[fl
     return counter.mean_cores(before, last), last - before
 
 
-def _part(template: Template, metric: HpaMetric) -> float:
-    return template.part(metric.container) if metric.container else math.fsum(template.split)
-
-
 def _request_milli(template: Template, metric: HpaMetric) -> int | None:
     is_cpu = metric.name == "cpu"
     asked = [
@@ -186,7 +183,9 @@ class SimApplier:
         """Create this HPA, or update the one that we created; another's is not changed."""
         self._state.check_api()
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
-        target = _ref(manifest["spec"]["scaleTargetRef"], namespace)
+        scaled = manifest["spec"]["scaleTargetRef"]
+        api_version = scaled.get("apiVersion") or API_VERSIONS.get(scaled["kind"], "")
+        target = WorkloadRef(api_version, scaled["kind"], namespace, scaled["name"]).canonical
         if target not in self._state.workloads:
             return ApplyAnswer(ApplyResult.GONE, f"{target} is not there")
         refusal = self._conflict(namespace, name, target)
@@ -267,11 +266,6 @@ class SimApplier:
             hpa.version = self._state.next_version()
             self._state.log("HpaApplied", hpa.workload.ref, f"{spec.replicas_min}-{spec.replicas_max}")
         return ApplyAnswer(ApplyResult.CHANGED)
-
-
-def _ref(target: Mapping[str, str], namespace: str) -> WorkloadRef:
-    api_version = target.get("apiVersion") or API_VERSIONS.get(target["kind"], "")
-    return WorkloadRef(api_version, target["kind"], namespace, target["name"]).canonical
 
 
 def _spec(spec: Mapping[str, Any]) -> SimulatedHpaSpec:

@@ -168,7 +168,6 @@ class PoolsScene(Scene):
         return "" if self.actions(MovePod, *DONE) else "no pod was moved"
 
     def outcome(self) -> str:
-        """Return how many pods were registered and moved, and how many calls were served meanwhile."""
         moved, taken = len(self.actions(MovePod, *DONE)), len(self.actions(RegisterPod, *DONE))
         return (
             f"{taken} pods registered, {moved} idle pods moved between tiers, every tier at its target; "
@@ -176,7 +175,6 @@ class PoolsScene(Scene):
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Return the tiers with their targets, and the moves."""
         del width
         snapshot = self._snapshot()
         counts = count_tiers(read_policy(snapshot.config, PREFIX), snapshot)
@@ -200,7 +198,6 @@ class PoolsScene(Scene):
         return Text(caption), table
 
     def highlights(self) -> Sequence[Record]:
-        """Return the decisions that registered pods, moved them, and suspended one."""
         found: list[Record] = []
         for kind, most in ((RegisterPod, 3), (MovePod, 2), (SuspendPod, 1), (ResumePod, 1)):
             found += [one for one in self.changes() if isinstance(one.outcomes[0].action, kind)][-most:]

@@ -137,7 +137,6 @@ class ProportionalScene(Scene):
         return f"{behind[0]} does not have what was applied" if behind else ""
 
     def outcome(self) -> str:
-        """Return how often the target changed, and how often the pods did."""
         target, applied = self._course("target"), self._course("current")
         grown = f"{applied[0] * 1000:.0f}m → {max(applied) * 1000:.0f}m → {applied[-1] * 1000:.0f}m"
         back = "once" if reversals(applied) == 1 else f"{reversals(applied)} times"
@@ -147,7 +146,6 @@ class ProportionalScene(Scene):
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Return the cluster's cores, the raw target and the applied values, below each other."""
         cores, target, applied = (self._course(name) for name in ("cores", "target", "current"))
         low, high = min(target), max(target)
         room = width - 36
@@ -167,7 +165,6 @@ class ProportionalScene(Scene):
         return Text(caption), labelled(drawn)
 
     def highlights(self) -> Sequence[Record]:
-        """Return the first change, one that was held, and the last change."""
         changes = self.changes()
         held = [one for one in self.records() if one.decision.reason.code.value == "HeldByPercentile"]
         return [*changes[:1], *held[len(held) // 2 : len(held) // 2 + 1], *changes[-1:]]

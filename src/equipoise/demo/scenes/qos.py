@@ -184,7 +184,6 @@ class QosScene(Scene):
         return ""
 
     def outcome(self) -> str:
-        """Return the highest usage, the usage after the actions, and that everything was restored."""
         crowd = self._crowd()
         if not crowd:
             return "not crowded yet"
@@ -197,7 +196,6 @@ class QosScene(Scene):
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Return a chart of the node's usage against the waterline."""
         first, last = CROWDED[0] - 4, CROWDED[1] + 11
         usage = self._usage(self.began_at + first * MINUTE, self.began_at + last * MINUTE)
         room = width - 26
@@ -211,7 +209,6 @@ class QosScene(Scene):
         return Text(caption), labelled([("usage", picture, scale), ("", ends, "")])
 
     def highlights(self) -> Sequence[Record]:
-        """Return the first actions, and the first and the last restore."""
         down = [one for one in self.changes() if one.decision.reason.code is not Code.RESTORE]
         up = [one for one in self.changes() if one.decision.reason.code is Code.RESTORE]
         return [*down[:2], *down[-1:], *up[:1], *up[-1:]]

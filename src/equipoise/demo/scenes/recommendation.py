@@ -109,7 +109,6 @@ class RecommendationScene(Scene):
         return "" if hpa.scaled_at is not None else "the HPA of shop/search has not scaled"
 
     def outcome(self) -> str:
-        """Return the range of replicas that the HPA used."""
         hpa = self._hpa()
         if hpa is None:
             return "no advice yet"
@@ -130,7 +129,6 @@ class RecommendationScene(Scene):
         return week
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Return a chart of the past days and the next one, and the advice."""
         week = self._week()
         past = week[~np.isnan(week)]
         future = predict(week[None], 60.0, DAY, has_band=True)
@@ -150,7 +148,6 @@ class RecommendationScene(Scene):
         )
 
     def highlights(self) -> Sequence[Record]:
-        """Return the advice that was adopted."""
         return self.changes()[-2:]
 
 

@@ -98,7 +98,6 @@ class RotationScene(Scene):
         return ""
 
     def outcome(self) -> str:
-        """Return the hottest pod's usage before, predicted and after."""
         waves, found = self.changes(), self._verdict()
         if not waves or found is None:
             return "no rotation yet"
@@ -112,7 +111,6 @@ class RotationScene(Scene):
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Return each pod's usage before the first wave and after the last."""
         waves, found = self.changes(), self._verdict()
         if not waves or found is None:
             return ()
@@ -135,7 +133,6 @@ class RotationScene(Scene):
         return (Text(caption), Columns(drawn, padding=(0, 4))) if is_wide else (Text(caption), *drawn)
 
     def highlights(self) -> Sequence[Record]:
-        """Return the waves and the end."""
         found = self._verdict()
         return [*self.changes(), *([found[0]] if found else [])]
 
