@@ -112,9 +112,6 @@ class Fleet(NamedTuple):
     target_percent: Whole
     replicas: Whole
 
-    def rows(self, part: slice) -> "Fleet":
-        return Fleet(*(column[part] for column in self))
-
 
 class FleetRun(NamedTuple):
     """What came of it, by workload."""
@@ -142,7 +139,8 @@ def replay(fleet: Fleet, cores: Floats, controller: HpaController | None = None)
     if len(cores) <= FEW:
         return _one_by_one(fleet, cores, controller)
     parts = [slice(start, start + SIDE_BY_SIDE) for start in range(0, len(cores), SIDE_BY_SIDE)]
-    courses = [_side_by_side(fleet.rows(part), cores[part], controller) for part in parts]
+    fleets = [Fleet(*(column[part] for column in fleet)) for part in parts]
+    courses = [_side_by_side(some, cores[part], controller) for some, part in zip(fleets, parts, strict=True)]
     return FleetRun._make(np.concatenate(columns) for columns in zip(*courses, strict=True))
 
 

@@ -21,8 +21,6 @@ from equipoise.proportional.parse import read_spec
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.smoothing import ProportionalMemory
 
-ClusterInputs = Mapping[str, int]
-
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
@@ -55,7 +53,7 @@ class SizeHistory:
 
     times: list[int]
     """Milliseconds."""
-    inputs: list[ClusterInputs]
+    inputs: list[Inputs]
 
     @property
     def hours(self) -> float:
@@ -133,7 +131,7 @@ def generate(name: str, cluster: ClusterShape, seed: int) -> SizeHistory:
     begun = replace(cluster, nodes=cluster.nodes + rng.randint(-spread, spread))
     walk = WALKS[name](begun, rng)
     step = round(cluster.interval_seconds * 1000)
-    sizes: list[ClusterInputs] = [cluster.sized(nodes) for nodes in islice(walk, cluster.observation_count)]
+    sizes: list[Inputs] = [cluster.sized(nodes) for nodes in islice(walk, cluster.observation_count)]
     return SizeHistory([number * step for number in range(len(sizes))], sizes)
 
 

@@ -59,16 +59,14 @@ def hottest_cores(world: World, workload: WorkloadState, window_seconds: float) 
     )
 
 
-def run_until_measured(world: World, workload: WorkloadState, window_seconds: float) -> bool:
-    """Advance until all pods have served for one whole window; return whether they did in time."""
+def run_until_measured(world: World, workload: WorkloadState, window_seconds: float) -> None:
+    """Advance until all pods have served for one whole window, but for an hour at most."""
     ends_at = world.now + _WHOLE_MAX_SECONDS
     while world.now < ends_at:
-        if is_whole(workload):
-            changed_at = max(pod.ready_changed_at for pod in workload.pods.values())
-            if world.now >= changed_at + window_seconds:
-                return True
+        changed_at = max((pod.ready_changed_at for pod in workload.pods.values()), default=world.now)
+        if is_whole(workload) and world.now >= changed_at + window_seconds:
+            return
         world.advance(_STEP_SECONDS)
-    return False
 
 
 CLOSED_LOOP, SEED, HOT_ONLY, HOTTEST, LEFT_ALONE = "closed loop", "seed", "hot only", "hottest", "left alone"

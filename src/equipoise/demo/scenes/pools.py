@@ -13,7 +13,7 @@ from equipoise.adapters.redis import RedisPools, connect
 from equipoise.adapters.redis.connect import address_of
 from equipoise.core.cluster import Container
 from equipoise.core.decision import MovePod, Record, RegisterPod, ResumePod, SuspendPod
-from equipoise.core.pools import PoolCode, PoolsSnapshot
+from equipoise.core.pools import PoolCode
 from equipoise.demo.context import LABEL, MINUTE, DemoContext, Scene
 from equipoise.pools.invariants import violations
 from equipoise.pools.loop import PoolsLoop
@@ -149,12 +149,9 @@ class PoolsScene(Scene):
         """Return an error if a pod of an exclusive tier serves two calls."""
         return self._given_twice
 
-    def _snapshot(self) -> PoolsSnapshot:
-        return self._pools.snapshot(is_thorough=True)
-
     def problem(self) -> str:
         """Check for full tiers, consistent keys, and no lost call."""
-        snapshot = self._snapshot()
+        snapshot = self._pools.snapshot(is_thorough=True)
         policy = read_policy(snapshot.config, PREFIX)
         broken = violations(policy, snapshot)
         if broken:
@@ -176,7 +173,7 @@ class PoolsScene(Scene):
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
         del width
-        snapshot = self._snapshot()
+        snapshot = self._pools.snapshot(is_thorough=True)
         counts = count_tiers(read_policy(snapshot.config, PREFIX), snapshot)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
         for head in ("TIER", "TYPE", "TARGET", "PODS", "MOVED IN", "MOVED OUT"):
