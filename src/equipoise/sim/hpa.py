@@ -211,7 +211,7 @@ class HpaProposal:
     """Whether the metrics were sufficient for a proposal."""
 
 
-_NOISE_MILLI = 1e-6
+NOISE_MILLI = 1e-6
 """What floats may add to a whole number of thousandths."""
 
 
@@ -381,4 +381,4 @@ def _tolerance(controller: HpaController, behavior: Behavior | None) -> Callable
 
 def milli(value: float) -> int:
     """Return a quantity in whole thousandths, rounded up as Kubernetes reads it."""
-    return math.ceil(value * 1000 - _NOISE_MILLI)
+    return math.ceil(value * 1000 - NOISE_MILLI)

@@ -16,13 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from equipoise.sim.hpa import HpaController
+from equipoise.sim.hpa import NOISE_MILLI, HpaController
 from equipoise.stats.ranks import Claims, Floats, Whole
 
 SYNCS = 4
 """In a minute: the controller's 15 seconds."""
 SYNC_SECONDS = 15.0
-NOISE_MILLI = 1e-6
 
 
 class FleetSettings(NamedTuple):
