@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from equipoise.core.backoff import delay_seconds
+from equipoise.core.errors import delay_seconds
 from equipoise.ports.node import Counters, NodeContainer, NodePod
 from equipoise.qos.observation import PERCENT, UNLIMITED, protection_of, quota_of
 from equipoise.qos.throttle import QUOTA_MIN_US
