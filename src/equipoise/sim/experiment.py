@@ -11,8 +11,8 @@ from equipoise.core.decision import Record
 from equipoise.core.ledger import Ledger
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import FailedTurn, Journal
-from equipoise.rotation.observe import Ports
 from equipoise.rotation.loop import DEFAULTS, CyclePlanner, RotationLoop
+from equipoise.rotation.observe import Ports
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.progress import BALANCER, RotationMemory
 from equipoise.rotation.status import assign

@@ -11,7 +11,6 @@ from equipoise.core.decision import Record
 from equipoise.demo.context import LABEL, MINUTE, DemoContext, PercentBar, Scene, bars
 from equipoise.rotation.balancer import inputs
 from equipoise.rotation.loop import RotationLoop
-from equipoise.rotation.observe import Ports
 from equipoise.rotation.policy import ROTATION_POLICY
 from equipoise.rotation.progress import MEASURED_ENDINGS, RotationMemory, RotationResult
 from equipoise.sim.experiment import ports
