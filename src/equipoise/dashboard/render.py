@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 import msgspec
 
 from equipoise.core.decision import Action, Record
-from equipoise.dashboard.page import SENTENCE_MAX, Chart, Fact, Page, Section, Table, counted, moment, text
-from equipoise.dashboard.summary import standing_of
+from equipoise.dashboard.page import Chart, Fact, Page, Section, Table, standing_of
+from equipoise.dashboard.values import SENTENCE_MAX, counted, moment, text
 
 
 @dataclass(frozen=True, slots=True)

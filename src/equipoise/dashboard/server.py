@@ -34,9 +34,8 @@ from equipoise.dashboard import render as records
 from equipoise.dashboard.auth import Gate
 from equipoise.dashboard.data import Filter, JournalReading, Journals, Live
 from equipoise.dashboard.layout import FAVICON
-from equipoise.dashboard.page import Page, Section
+from equipoise.dashboard.page import Figures, Page, Section, overview, page_of
 from equipoise.dashboard.render import NOTHING, Drawing, Markup
-from equipoise.dashboard.summary import Figures, page_of
 from equipoise.engine.balancer import BALANCERS
 from equipoise.runtime.connections import Connections
 from equipoise.runtime.http import Server
@@ -44,6 +43,7 @@ from equipoise.runtime.tokens import Tokens
 
 TEXT_MAX = 300
 """The maximum length of a subject in an address; longer ones cannot exist."""
+OVERVIEW = "overview"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class View:
 def overview_view(journals: Journals) -> View:
     """Return the overview of all balancers."""
     reading = journals.newest()
-    page = made("overview", reading.records)
+    page = made(OVERVIEW, reading.records)
     return View(render.heading(page, reading.errors), sections=tuple(map(_glance, page.sections)))
 
 
@@ -100,15 +100,21 @@ def _extent(reading: JournalReading, subject: str) -> str:
 
 def made(name: str, found: Sequence[Record]) -> Page:
     """Return a page; if a record cannot be rendered, a page with that error: the journal still shows it."""
-    module = f"equipoise.dashboard.pages.{name}"
     try:
-        if find_spec(module) is None:  # a balancer without a page
-            return page_of(name.capitalize(), name, "subject", found, lambda _: Figures())
-        make: Callable[[Sequence[Record]], Page] = import_module(module).page
-        return make(found)
+        return _maker(name)(found)
     except Exception as error:  # noqa: BLE001 - a record may contain anything
         sentence = f"This page can't be drawn ({type(error).__name__}: {error}); the journal has its records."
         return Page(name.capitalize(), " ".join(sentence.split()))
+
+
+def _maker(name: str) -> Callable[[Sequence[Record]], Page]:
+    if name == OVERVIEW:
+        return overview
+    module = f"equipoise.dashboard.pages.{name}"
+    if find_spec(module) is None:  # a balancer without a page
+        return partial(page_of, name.capitalize(), name, "subject", draw=lambda _: Figures())
+    make: Callable[[Sequence[Record]], Page] = import_module(module).page
+    return make
 
 
 def listing(journals: Journals, chosen: Filter) -> View:
@@ -158,10 +164,10 @@ def register(live: Live) -> None:
     """Register the pages."""
     layout.dress()
 
-    async def overview() -> None:
-        await show(live, "/", "overview", overview_view)
+    async def front() -> None:
+        await show(live, "/", OVERVIEW, overview_view)
 
-    _page("/", overview)
+    _page("/", front)
     for name in BALANCERS:
         _page(f"/{name}", _balancer(live, name))
 
