@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from equipoise.adapters.journal import JsonLines
-from equipoise.dashboard import data as reading
-from equipoise.dashboard.data import Filter, Journals
+from equipoise.dashboard import views as reading
+from equipoise.dashboard.views import Filter, Journals
 from tests.support.journal.worlds import NOON, Clock, calm, hot, journal
 
 LATER = 4e9

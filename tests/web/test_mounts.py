@@ -13,7 +13,7 @@ from tests.support.journal.worlds import hot, journal
 READ = """
 import sys
 from pathlib import Path
-from equipoise.dashboard.data import Filter, Journals
+from equipoise.dashboard.views import Filter, Journals
 source = Journals((Path(sys.argv[1]),))
 for line in sys.stdin:
     found = source.listed(Filter())

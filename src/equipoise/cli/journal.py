@@ -281,7 +281,6 @@ def dashboard(
     no_open: NoOpen = False,
 ) -> None:
     """Show what the journals say, live, in a browser. It only reads."""
-    from equipoise.dashboard.auth import expect_safe
     from equipoise.runtime.tokens import Tokens
 
     expect_safe(host, token_file)
@@ -293,6 +292,17 @@ def dashboard(
 
     end_on_signals()
     serve(Service(paths, host, port, tokens, is_opened=not no_open))
+
+
+def expect_safe(host: str, token_file: str | None) -> None:
+    """Raise BadInput for an address that other machines can reach without a token."""
+    from equipoise.runtime.tokens import is_loopback
+
+    if token_file is None and not is_loopback(host):
+        raise BadInput(
+            f"--host {host}: expected --token-file, since others than this machine can look there; "
+            "or a loopback address such as 127.0.0.1"
+        )
 
 
 def _expect_installed() -> None:

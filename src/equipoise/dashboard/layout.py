@@ -5,7 +5,8 @@ How it looks: every colour once, for light and dark, as variables that style she
 Charts are drawn as SVG, so a variable is a colour there too: a change of theme redraws nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,17 @@ from nicegui import ui
 
 from equipoise.dashboard import render
 from equipoise.dashboard.page import Chart, painted
-from equipoise.dashboard.render import Drawing, Markup
+from equipoise.dashboard.render import NOTHING, Drawing, Markup
+from equipoise.dashboard.views import (
+    OVERVIEW,
+    Filter,
+    Journals,
+    Live,
+    View,
+    balancer_view,
+    listing,
+    overview_view,
+)
 from equipoise.engine.balancer import BALANCERS
 
 COLOURS: dict[str, tuple[str, str]] = {
@@ -301,3 +312,68 @@ class RecordList:
             block.element.move(target_index=position)
             self._shown[name] = block
         self._is_first = False
+
+
+TEXT_MAX = 300
+"""The maximum length of a subject in an address; longer ones cannot exist."""
+REFRESH_SECONDS = 0.5
+"""How often an open page checks for a new generation; without one, nothing is sent."""
+DRAW_SECONDS = 60.0
+
+
+def register(live: Live) -> None:
+    """Register the pages."""
+    dress()
+
+    async def front() -> None:
+        await show(live, "/", OVERVIEW, overview_view)
+
+    _page("/", front)
+    for name in BALANCERS:
+        _page(f"/{name}", _balancer(live, name))
+
+    async def journal(balancer: str = "", subject: str = "", reason: str = "", before: str = "") -> None:
+        chosen = Filter(*(text[:TEXT_MAX] for text in (balancer, subject, reason, before)))
+        await show(live, "/journal", chosen, partial(listing, chosen=chosen))
+
+    _page("/journal", journal)
+
+
+def _page(path: str, draw: Callable[..., object]) -> None:
+    title = f"{PAGES[path]} · Equipoise"
+    ui.page(path, title=title, response_timeout=DRAW_SECONDS)(draw)
+
+
+def _balancer(live: Live, name: str) -> Callable[..., object]:
+    async def balancer(subject: str = "") -> None:
+        asked = subject[:TEXT_MAX]
+        await show(live, f"/{name}", (name, asked), partial(balancer_view, name=name, subject=asked))
+
+    return balancer
+
+
+async def show(live: Live, path: str, wish: Hashable, draw: Callable[[Journals], View]) -> None:
+    """Render a page, and update it while it is open."""
+    bar(path)
+    with ui.element("div").classes("page"):
+        head, form = Block(NOTHING), Block(NOTHING)
+        sections, records = Sections(is_glance=path == "/"), RecordList()
+        tail = Block(NOTHING)
+    shown_generation = -1
+
+    async def refresh() -> None:
+        nonlocal shown_generation
+        if live.generation == shown_generation:
+            return
+        generation = live.generation
+        view = await live.read(wish, draw)
+        head.show(view.head)
+        if shown_generation < 0:
+            form.show(view.form)  # later it would take away what is being typed
+        sections.show(view.sections)
+        records.show(view.records)
+        tail.show(view.tail)
+        shown_generation = generation
+
+    await refresh()
+    ui.timer(REFRESH_SECONDS, refresh)

@@ -1,7 +1,8 @@
-"""Reads journals for the pages: a cheap check for changes, and reads of bounded size.
+"""What each address shows: the journals are read, and drawn as data and markup.
 
-A journal that is missing, replaced or damaged is one error line, and is read again when its files change. One
-check serves all viewers, and one read serves all viewers of the same page.
+The check for changes is cheap, and reads are of bounded size. A journal that is missing, replaced or damaged
+is one error line, and is read again when its files change. One check serves all viewers, and one read serves
+all viewers of the same page.
 """
 
 import asyncio
@@ -9,7 +10,11 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from heapq import merge
+from html import escape
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +22,10 @@ from typing import Any, TypeVar
 from equipoise.adapters.journal import JournalReader, Query, exactly, open_reader
 from equipoise.core.decision import Record
 from equipoise.core.errors import EquipoiseError
+from equipoise.core.reason import Code
+from equipoise.dashboard import render
+from equipoise.dashboard.page import Figures, Page, Section, overview, page_of
+from equipoise.dashboard.render import NOTHING, Drawing, Markup
 from equipoise.engine.balancer import BALANCERS
 
 RECORDS_MAX = 400
@@ -218,3 +227,115 @@ class Live:
             return await asyncio.to_thread(read_journals, self.journals)
         finally:
             self._read_seconds = time.monotonic() - began
+
+
+OVERVIEW = "overview"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A rendered page: heading, form, sections or records, and footer."""
+
+    head: Markup
+    form: Markup = NOTHING
+    sections: tuple[Drawing, ...] = ()
+    records: tuple[tuple[str, Markup], ...] = ()
+    tail: Markup = NOTHING
+
+
+def overview_view(journals: Journals) -> View:
+    """Return the overview of all balancers."""
+    reading = journals.newest()
+    page = made(OVERVIEW, reading.records)
+    return View(render.heading(page, reading.errors), sections=tuple(map(_glance, page.sections)))
+
+
+def _glance(section: Section) -> Drawing:
+    if section.subject not in BALANCERS:
+        return render.drawing(section)
+    return render.drawing(
+        section, f"/{section.subject}", render.query("/journal", {"balancer": section.subject})
+    )
+
+
+def balancer_view(journals: Journals, name: str, subject: str) -> View:
+    """Return one balancer's page, about all subjects or about one."""
+    reading = journals.of_balancer(name, subject)
+    page = made(name, reading.records)
+    here = f"/{name}"
+    return View(
+        render.heading(page, reading.errors, _extent(reading, subject)),
+        render.subject_form(subject, reading.subjects, here),
+        tuple(
+            render.drawing(
+                part,
+                "" if subject else render.query(here, {"subject": part.subject}),
+                render.query("/journal", {"balancer": name, "subject": exactly(part.subject)}),
+            )
+            for part in page.sections
+        ),
+    )
+
+
+def _extent(reading: JournalReading, subject: str) -> str:
+    if not reading.is_cut:
+        return ""
+    advice = "" if subject else " Choose a subject to see more of its past."
+    return f"Made from the newest {len(reading.records):,} records.{advice}"
+
+
+def made(name: str, found: Sequence[Record]) -> Page:
+    """Return a page; if a record cannot be rendered, a page with that error: the journal still shows it."""
+    try:
+        return _maker(name)(found)
+    except Exception as error:  # noqa: BLE001 - a record may contain anything
+        sentence = f"This page can't be drawn ({type(error).__name__}: {error}); the journal has its records."
+        return Page(name.capitalize(), " ".join(sentence.split()))
+
+
+def _maker(name: str) -> Callable[[Sequence[Record]], Page]:
+    if name == OVERVIEW:
+        return overview
+    module = f"equipoise.dashboard.pages.{name}"
+    if find_spec(module) is None:  # a balancer without a page
+        return partial(page_of, name.capitalize(), name, "subject", draw=lambda _: Figures())
+    make: Callable[[Sequence[Record]], Page] = import_module(module).page
+    return make
+
+
+def listing(journals: Journals, chosen: Filter) -> View:
+    """Return one page of the journal's list."""
+    reading = journals.listed(chosen)
+    page = Page("Journal", "Every decision that was news, the newest first. A line opens to its numbers.")
+    empty = "" if reading.records else '<p class="empty">No record matches.</p>'
+    return View(
+        render.heading(page, reading.errors),
+        Markup(_filter_form(chosen).html + '<h2 class="unseen">Records</h2>' + empty),
+        records=tuple((record.id, render.whole(record)) for record in reading.records),
+        tail=_pager(chosen, reading),
+    )
+
+
+def _filter_form(chosen: Filter) -> Markup:
+    balancers = render.options_of(BALANCERS, chosen.balancer, "all")
+    reasons = render.options_of(sorted(code.value for code in Code), chosen.reason, "all")
+    is_narrow = chosen != Filter()
+    everything = '<a class="button" href="/journal">All</a>' if is_narrow else ""
+    return Markup(
+        '<form class="filter" method="get" action="/journal">'
+        f'<label>Balancer<select name="balancer">{balancers}</select></label>'
+        f'<label>Reason<select name="reason">{reasons}</select></label>'
+        f'<label>Subject<input type="search" name="subject" value="{escape(chosen.subject)}" '
+        f'placeholder="shop/web or shop/*"></label><button>Show</button>{everything}</form>'
+    )
+
+
+def _pager(chosen: Filter, reading: JournalReading) -> Markup:
+    kept = {"balancer": chosen.balancer, "subject": chosen.subject, "reason": chosen.reason}
+    links = []
+    if chosen.before:
+        links.append(f'<a class="button" href="{escape(render.query("/journal", kept))}">Newest</a>')
+    if reading.is_cut:
+        older = render.query("/journal", kept | {"before": reading.records[-1].id})
+        links.append(f'<a class="button" rel="next" href="{escape(older)}">Older</a>')
+    return Markup(f'<nav class="pager" aria-label="Older and newer records">{"".join(links)}</nav>')
