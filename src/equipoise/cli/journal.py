@@ -287,11 +287,11 @@ def dashboard(
     tokens = None if token_file is None else Tokens(token_file)
     paths = tuple(map(Path, journal)) if journal else (default_path(),)
     _expect_installed()
-    from equipoise.dashboard.server import Service, serve
+    from equipoise.dashboard.server import serve
     from equipoise.runtime.runner import end_on_signals
 
     end_on_signals()
-    serve(Service(paths, host, port, tokens, is_opened=not no_open))
+    serve(paths, host, port, tokens, is_opened=not no_open)
 
 
 def expect_safe(host: str, token_file: str | None) -> None:

@@ -10,8 +10,7 @@ import logging
 import os
 import sys
 import webbrowser
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ import uvicorn
 from fastapi import FastAPI
 from nicegui import app as nice
 from nicegui import ui
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from wsproto.events import Ping
 
@@ -31,11 +32,6 @@ from equipoise.dashboard.views import Journals, Live
 from equipoise.runtime.connections import Connections
 from equipoise.runtime.http import Server
 from equipoise.runtime.tokens import Tokens, is_loopback
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COOKIE = "equipoise_dashboard"
 HEALTH = "/healthz"
@@ -62,10 +58,13 @@ _ASK = """<h1>Equipoise</h1><p>This dashboard is open to those who have its toke
 <button>Open</button></form>"""
 
 
+_NOT_THIS_HOST = "Asked under a name that is not this machine's: use 127.0.0.1 or localhost.\n"
+
+
 class Gate:
     """Passes authorised requests to the app, and answers the others itself."""
 
-    def __init__(self, app: App, tokens: Tokens | None, pages: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, tokens: Tokens | None, pages: Iterable[str]) -> None:
         self.app = app  # NiceGUI looks for itself under this name
         self._tokens = tokens
         self._pages = frozenset(pages)
@@ -82,69 +81,51 @@ class Gate:
                 scope = {**scope, "method": "GET"}  # the server omits the body
             await self.app(scope, heard, _guarded(send))
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": refusal.text[:100]})
+            await send(
+                {"type": "websocket.close", "code": 1008, "reason": bytes(refusal.body[:100]).decode()}
+            )
         else:
-            await _answer(send, refusal)
+            refusal.headers["cache-control"] = "no-store"
+            await refusal(scope, receive, _guarded(send))
 
     def _while_admitted(self, scope: Scope, receive: Receive) -> Receive:
         """Close a websocket whose token was revoked; checked at each message, pongs included."""
 
-        async def heard() -> MutableMapping[str, Any]:
+        async def heard() -> Message:
             message = await receive()
             is_over = message["type"] == "websocket.receive" and self._refusal(scope) is not None
             return {"type": "websocket.disconnect", "code": 1008} if is_over else message
 
         return heard
 
-    def _refusal(self, scope: Scope) -> "HttpAnswer | None":
+    def _refusal(self, scope: Scope) -> Response | None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if scope["type"] == "http" and scope["method"] not in {"GET", "HEAD"}:
-            return HttpAnswer(405, "This dashboard only reads.\n")
+            return PlainTextResponse("This dashboard only reads.\n", 405)
         if scope["path"] == HEALTH and scope["type"] == "http":
-            return HttpAnswer(200, "ok\n")
+            return PlainTextResponse("ok\n")
         if not _is_same_origin(headers):
-            return HttpAnswer(403, "Asked from another site.\n")
+            return PlainTextResponse("Asked from another site.\n", 403)
         if self._tokens is None:
-            return None if is_loopback_host(headers.get("host", "")) else HttpAnswer(403, _NOT_THIS_HOST)
+            is_local = is_loopback_host(headers.get("host", ""))
+            return None if is_local else PlainTextResponse(_NOT_THIS_HOST, 403)
         return self._unknown(scope, headers, self._tokens)
 
-    def _unknown(self, scope: Scope, headers: dict[str, str], tokens: Tokens) -> "HttpAnswer | None":
+    def _unknown(self, scope: Scope, headers: dict[str, str], tokens: Tokens) -> Response | None:
         asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = dict(asked).get("token", "").strip()
         if scope["type"] == "http" and given and tokens.admit(f"Bearer {given}"):
             return self._welcome(scope["path"], [part for part in asked if part[0] != "token"], given)
         if tokens.admit(headers.get("authorization", "")) or _has_session(headers, tokens):
             return None
-        return HttpAnswer(401, _LOGIN + _ASK, kind="text/html; charset=utf-8")
+        return HTMLResponse(_LOGIN + _ASK, 401)
 
-    def _welcome(self, path: str, rest: list[tuple[str, str]], given: str) -> "HttpAnswer":
+    def _welcome(self, path: str, rest: list[tuple[str, str]], given: str) -> Response:
         # Not a redirect: after a link from another site, a browser would not send a strict cookie with it.
-        where = (path if path in self._pages else "/") + (f"?{urlencode(rest)}" if rest else "")
-        target = escape(where)
-        page = (
-            f'{_LOGIN}<meta http-equiv="refresh" content="0;url={target}"><p><a href="{target}">Open</a></p>'
-        )
+        target = escape((path if path in self._pages else "/") + (f"?{urlencode(rest)}" if rest else ""))
+        refresh = f'<meta http-equiv="refresh" content="0;url={target}"><p><a href="{target}">Open</a></p>'
         cookie = f"{COOKIE}={_session(given.encode())}; Path=/; HttpOnly; SameSite=Strict"
-        return HttpAnswer(200, page, ((b"set-cookie", cookie.encode()),), "text/html; charset=utf-8")
-
-
-class HttpAnswer:
-    """Return a page of the access control itself."""
-
-    def __init__(
-        self,
-        status: int,
-        text: str,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
-        kind: str = "text/plain; charset=utf-8",
-    ) -> None:
-        self.status = status
-        self.text = text
-        self.headers = headers
-        self.kind = kind
-
-
-_NOT_THIS_HOST = "Asked under a name that is not this machine's: use 127.0.0.1 or localhost.\n"
+        return HTMLResponse(f"{_LOGIN}{refresh}", headers={"set-cookie": cookie})
 
 
 def is_loopback_host(host: str) -> bool:
@@ -173,7 +154,7 @@ def _has_session(headers: dict[str, str], tokens: Tokens) -> bool:
 
 
 def _guarded(send: Send) -> Send:
-    async def guarded(message: MutableMapping[str, Any]) -> None:
+    async def guarded(message: Message) -> None:
         if message["type"] == "http.response.start":
             message["headers"] = [*message.get("headers", ()), *_HEADERS]
         await send(message)
@@ -181,48 +162,24 @@ def _guarded(send: Send) -> Send:
     return guarded
 
 
-async def _answer(send: Send, answer: HttpAnswer) -> None:
-    body = answer.text.encode()
-    headers = (
-        (b"content-type", answer.kind.encode()),
-        (b"content-length", str(len(body)).encode()),
-        (b"cache-control", b"no-store"),
-        *answer.headers,
-        *_HEADERS,
-    )
-    await send({"type": "http.response.start", "status": answer.status, "headers": list(headers)})
-    await send({"type": "http.response.body", "body": body})
-
-
 RECONNECT_SECONDS = 20.0
 """How long a disconnected browser's state is kept."""
 DRAIN_SECONDS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
-    """The settings of the command."""
-
-    journals: tuple[Path, ...]
-    host: str
-    port: int
-    tokens: Tokens | None
-    is_opened: bool
-
-
-def serve(service: Service) -> None:
+def serve(
+    journals: tuple[Path, ...], host: str, port: int, tokens: Tokens | None, *, is_opened: bool
+) -> None:
     """Serve until SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    live = Live(Journals(service.journals))
-    app = Gate(_app(live), service.tokens, PAGES)
+    live = Live(Journals(journals))
     try:
-        asyncio.run(_run(service, app, live))
+        asyncio.run(_run(Gate(_app(live), tokens, PAGES), live, host, port, is_opened=is_opened))
     except OSError as error:
-        where = f"--host {service.host} --port {service.port}"
         # asyncio's own text names the address once more.
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-        hint = " (--port 0 takes any free one)" if service.port else ""
-        raise WorldFailed(f"{where}: {why}{hint}") from error
+        hint = " (--port 0 takes any free one)" if port else ""
+        raise WorldFailed(f"--host {host} --port {port}: {why}{hint}") from error
 
 
 def _app(live: Live) -> FastAPI:
@@ -244,22 +201,22 @@ def _app(live: Live) -> FastAPI:
     return outer
 
 
-async def _run(service: Service, app: Gate, live: Live) -> None:
+async def _run(app: Gate, live: Live, host: str, port: int, *, is_opened: bool) -> None:
     watching: list[asyncio.Task[None]] = []
 
     def on_started() -> None:
         # Not before: NiceGUI has looked through all objects of the process to find its server, and a thread
         # that is just making a tuple would stumble over that.
         watching.append(asyncio.create_task(live.watch()))
-        url = _address(service.host, server.port)
+        url = _address(host, server.port)
         print(f"dashboard {url}", flush=True)
-        if service.is_opened and _has_screen():
+        if is_opened and _has_screen():
             webbrowser.open(url)
 
     server = Server(
         app, drain_seconds=DRAIN_SECONDS, lifespan="on", websockets=_Websocket, on_started=on_started
     )
-    await server.listen(service.host, service.port)
+    await server.listen(host, port)
     for task in watching:
         task.cancel()
 
