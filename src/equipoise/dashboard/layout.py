@@ -1,8 +1,7 @@
 """The pages in a browser: what is the same on all of them, and what changes while one looks.
 
-How it looks: every colour once, for light and dark, as variables that style sheet and charts share.
-
-Charts are drawn as SVG, so a variable is a colour there too: a change of theme redraws nothing.
+Every colour is here once, for light and dark, as a variable that style sheet and charts share. Charts are
+drawn as SVG, so a variable is a colour there too: a change of theme redraws nothing.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -53,13 +52,7 @@ COLOURS: dict[str, tuple[str, str]] = {
 
 FONTS = 'system-ui,-apple-system,"Segoe UI","Noto Sans","DejaVu Sans",sans-serif'
 
-STANDING_COLOURS = {
-    "trouble": "bad",
-    "acted": "good",
-    "held": "held",
-    "preview": "cold",
-    "quiet": "ink-soft",
-}
+STANDING_COLOURS = {"trouble": "bad", "acted": "good", "held": "held", "preview": "cold", "quiet": "ink-soft"}
 
 FAVICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><style>
 path{fill:none;stroke:#0f766e;stroke-width:2.6;stroke-linecap:round;stroke-linejoin:round}
@@ -77,8 +70,9 @@ def variable(name: str) -> str:
 
 def style_sheet() -> str:
     """Return the whole style: the colours of both themes, then the rules."""
-    light = "".join(f"--{name}:{pair[0]};" for name, pair in COLOURS.items())
-    dark = "".join(f"--{name}:{pair[1]};" for name, pair in COLOURS.items())
+    light, dark = (
+        "".join(f"--{name}:{pair[is_dark]};" for name, pair in COLOURS.items()) for is_dark in (0, 1)
+    )
     return (
         f":root{{--fonts:{FONTS};color-scheme:light;{light}}}\n"
         f"@media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}\n"
@@ -97,25 +91,21 @@ def chart_options(options: Any) -> dict[str, Any]:
     return made | {"animation": False, "useUTC": True}
 
 
-def _axis() -> dict[str, Any]:
-    return {
-        "axisLine": {"lineStyle": {"color": variable("line")}},
-        "axisTick": {"lineStyle": {"color": variable("line")}},
-        "axisLabel": {"color": variable("ink-soft"), "fontSize": 11},
-        "nameTextStyle": {"color": variable("ink-soft"), "fontSize": 11, "align": "left"},
-        "nameGap": 9,
-        "splitLine": {"lineStyle": {"color": variable("line"), "width": 0.5}},
-        "splitArea": {"show": False},
-    }
-
-
-def _series() -> dict[str, Any]:
-    # ECharts cannot brighten the item under the pointer: our colours are CSS variables.
-    label = {"color": variable("ink"), "textBorderColor": "transparent", "textBorderWidth": 0, "fontSize": 11}
-    mark = {"label": label | {"color": variable("ink-soft")}, "emphasis": {"disabled": True}}
-    return {"emphasis": {"disabled": True}, "label": label, "markLine": mark}
-
-
+_STROKE = {"lineStyle": {"color": variable("line")}}
+_SOFT = {"color": variable("ink-soft"), "fontSize": 11}
+_AXIS: dict[str, Any] = {
+    "axisLine": _STROKE,
+    "axisTick": _STROKE,
+    "axisLabel": _SOFT,
+    "nameTextStyle": _SOFT | {"align": "left"},
+    "nameGap": 9,
+    "splitLine": {"lineStyle": {"color": variable("line"), "width": 0.5}},
+    "splitArea": {"show": False},
+}
+_LABEL = {"color": variable("ink"), "textBorderColor": "transparent", "textBorderWidth": 0, "fontSize": 11}
+# ECharts cannot brighten the item under the pointer: our colours are CSS variables.
+_PLAIN: dict[str, Any] = {"emphasis": {"disabled": True}}
+_SERIES = _PLAIN | {"label": _LABEL, "markLine": _PLAIN | {"label": _LABEL | {"color": variable("ink-soft")}}}
 CHART_THEME: dict[str, Any] = {
     "color": [variable(name) for name in ("actual", "cold", "hot", "limit", "target", "good", "bad")],
     "backgroundColor": "transparent",
@@ -123,7 +113,7 @@ CHART_THEME: dict[str, Any] = {
     "legend": {
         "left": "right",
         "padding": 0,
-        "textStyle": {"color": variable("ink-soft"), "fontSize": 11},
+        "textStyle": _SOFT,
         "inactiveColor": variable("line"),
         "pageIconColor": variable("ink-soft"),
         "pageIconInactiveColor": variable("line"),
@@ -140,17 +130,12 @@ CHART_THEME: dict[str, Any] = {
         "confine": True,
         "axisPointer": {"lineStyle": {"color": variable("muted")}, "label": {"show": False}},
     },
-    "categoryAxis": _axis() | {"splitLine": {"show": False}},
-    "valueAxis": _axis() | {"axisLine": {"show": False}, "axisTick": {"show": False}},
-    "timeAxis": _axis() | {"splitLine": {"show": False}},
-    "logAxis": _axis(),
-    "line": _series() | {"symbolSize": 5, "lineStyle": {"width": 1.6}},
-    "bar": _series(),
-    "scatter": _series(),
-    "heatmap": _series(),
-    "boxplot": _series(),
-    "custom": _series(),
-    "pie": _series(),
+    "categoryAxis": _AXIS | {"splitLine": {"show": False}},
+    "valueAxis": _AXIS | {"axisLine": {"show": False}, "axisTick": {"show": False}},
+    "timeAxis": _AXIS | {"splitLine": {"show": False}},
+    "logAxis": _AXIS,
+    "line": _SERIES | {"symbolSize": 5, "lineStyle": {"width": 1.6}},
+    **dict.fromkeys(("bar", "scatter", "heatmap", "boxplot", "custom", "pie"), _SERIES),
 }
 """Default options of every chart, in ECharts' terms."""
 
@@ -183,14 +168,6 @@ _SCRIPT = """
   waiting.observe(root, {childList: true, subtree: true});
 }
 """
-
-
-# Before the first paint: switching to dark later would flash.
-
-
-def dress() -> None:
-    """Add to a page its style, its theme before the first paint, and its icon."""
-    ui.add_head_html(f"<style>{style_sheet()}</style><script>{_SCRIPT}</script>", shared=True)
 
 
 def bar(current: str) -> None:
@@ -323,7 +300,8 @@ DRAW_SECONDS = 60.0
 
 def register(live: Live) -> None:
     """Register the pages."""
-    dress()
+    # The theme is set before the first paint: switching to dark later would flash.
+    ui.add_head_html(f"<style>{style_sheet()}</style><script>{_SCRIPT}</script>", shared=True)
 
     async def front() -> None:
         await show(live, "/", OVERVIEW, overview_view)

@@ -250,6 +250,6 @@ def _address(host: str, port: int) -> str:
     return f"http://{f'[{plain}]' if ':' in plain else plain}:{port}/"
 
 
-def _has_screen(names: Iterable[str] = ("DISPLAY", "WAYLAND_DISPLAY")) -> bool:
+def _has_screen() -> bool:
     """Return whether a browser would open in a window; a text browser would take over the terminal."""
-    return sys.platform == "darwin" or any(map(os.environ.get, names))
+    return sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))

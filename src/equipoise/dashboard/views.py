@@ -9,13 +9,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from heapq import merge
 from html import escape
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -101,19 +102,18 @@ class Journals:
 
     def listed(self, chosen: Filter) -> JournalReading:
         """Read one page of the list, without inputs."""
-        query = Query(
-            balancer=chosen.balancer,
-            subject=chosen.subject,
-            reason=chosen.reason,
-            before=chosen.before or LATEST,
-            limit=LISTED_MAX + 1,
-        )
+        query = Query(**asdict(chosen) | {"before": chosen.before or LATEST}, limit=LISTED_MAX + 1)
         return self._joined(lambda reader: JournalReading(tuple(reader.records(query))), LISTED_MAX)
 
     def _joined(self, read: Callable[[JournalReader], JournalReading], count: int) -> JournalReading:
+        """Return what each journal has, the newest first; a record that two journals have is there once."""
         readings = [_attempt(path, read) for path in self.paths]
-        merged = _once(merge(*(_sorted(one.records) for one in readings), key=_newness, reverse=True))
-        records = tuple(islice(merged, count + 1))
+        found: dict[str, Record] = {}
+        for record in sorted(
+            (each for one in readings for each in one.records), key=attrgetter("id", "at"), reverse=True
+        ):
+            found.setdefault(record.id, record)
+        records = tuple(found.values())
         return JournalReading(
             records[:count],
             tuple(islice(dict.fromkeys(name for one in readings for name in one.subjects), SUBJECTS_MAX)),
@@ -124,31 +124,10 @@ class Journals:
 
 def _attempt(path: Path, read: Callable[[JournalReader], JournalReading]) -> JournalReading:
     try:
-        reader = open_reader(path)
-        try:
-            found = read(reader)
-            return replace(found, errors=(*found.errors, *(f"{each}." for each in reader.damages.lines)))
-        finally:
-            reader.close()
+        with closing(open_reader(path)) as reader:
+            return replace(read(reader), errors=tuple(f"{each}." for each in reader.damages.lines))
     except (EquipoiseError, OSError) as error:
         return JournalReading(errors=(f"{' '.join(str(error).split())}. It is read again when it changes.",))
-
-
-def _sorted(records: Iterable[Record]) -> list[Record]:
-    return sorted(records, key=_newness, reverse=True)
-
-
-def _newness(record: Record) -> tuple[str, float]:
-    return record.id, record.at
-
-
-def _once(records: Iterable[Record]) -> Iterator[Record]:
-    """Yield each record once, even if two journals have it."""
-    last = ""
-    for record in records:
-        if record.id != last:
-            yield record
-        last = record.id
 
 
 def _bounded(records: Iterable[Record], bytes_max: int) -> Iterator[Record]:
@@ -161,16 +140,13 @@ def _bounded(records: Iterable[Record], bytes_max: int) -> Iterator[Record]:
 
 def _stamps(path: Path) -> Iterator[tuple[str, int, int, int]]:
     """Yield path, inode, size and modification time of each file of a journal."""
-    for part in (path, Path(f"{path}-wal"), *_older(path)):
+    older = (path.with_name(f"{path.name}.1"),) if path.suffix == ".jsonl" else ()
+    for part in (path, Path(f"{path}-wal"), *older):
         try:
             found = part.stat()
         except OSError:
             continue
         yield str(part), found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _older(path: Path) -> Sequence[Path]:
-    return (path.with_name(f"{path.name}.1"),) if path.suffix == ".jsonl" else ()
 
 
 CHECK_SECONDS = 1.0
@@ -209,12 +185,12 @@ class Live:
         key = (self.generation, request)
         task = self._readings.get(key)
         if task is None:
-            self._evict()
+            self._drop_old()
             task = self._readings[key] = asyncio.create_task(self._timed(read_journals))
         reading: T = await asyncio.shield(task)
         return reading
 
-    def _evict(self) -> None:
+    def _drop_old(self) -> None:
         """Drop the readings of older generations, and the oldest above the limit."""
         for old in [key for key in self._readings if key[0] != self.generation]:
             del self._readings[old]
@@ -247,41 +223,35 @@ def overview_view(journals: Journals) -> View:
     """Return the overview of all balancers."""
     reading = journals.newest()
     page = made(OVERVIEW, reading.records)
-    return View(render.heading(page, reading.errors), sections=tuple(map(_glance, page.sections)))
 
+    def draw(section: Section) -> Drawing:
+        name = section.subject
+        if name not in BALANCERS:
+            return render.drawing(section)
+        return render.drawing(section, f"/{name}", render.query("/journal", {"balancer": name}))
 
-def _glance(section: Section) -> Drawing:
-    if section.subject not in BALANCERS:
-        return render.drawing(section)
-    return render.drawing(
-        section, f"/{section.subject}", render.query("/journal", {"balancer": section.subject})
-    )
+    return View(render.heading(page, reading.errors), sections=tuple(map(draw, page.sections)))
 
 
 def balancer_view(journals: Journals, name: str, subject: str) -> View:
     """Return one balancer's page, about all subjects or about one."""
     reading = journals.of_balancer(name, subject)
     page = made(name, reading.records)
-    here = f"/{name}"
+    here, extent = f"/{name}", ""
+    if reading.is_cut:
+        advice = "" if subject else " Choose a subject to see more of its past."
+        extent = f"Made from the newest {len(reading.records):,} records.{advice}"
+
+    def draw(section: Section) -> Drawing:
+        link = "" if subject else render.query(here, {"subject": section.subject})
+        past = {"balancer": name, "subject": exactly(section.subject)}
+        return render.drawing(section, link, render.query("/journal", past))
+
     return View(
-        render.heading(page, reading.errors, _extent(reading, subject)),
+        render.heading(page, reading.errors, extent),
         render.subject_form(subject, reading.subjects, here),
-        tuple(
-            render.drawing(
-                part,
-                "" if subject else render.query(here, {"subject": part.subject}),
-                render.query("/journal", {"balancer": name, "subject": exactly(part.subject)}),
-            )
-            for part in page.sections
-        ),
+        tuple(map(draw, page.sections)),
     )
-
-
-def _extent(reading: JournalReading, subject: str) -> str:
-    if not reading.is_cut:
-        return ""
-    advice = "" if subject else " Choose a subject to see more of its past."
-    return f"Made from the newest {len(reading.records):,} records.{advice}"
 
 
 def made(name: str, found: Sequence[Record]) -> Page:
@@ -319,8 +289,7 @@ def listing(journals: Journals, chosen: Filter) -> View:
 def _filter_form(chosen: Filter) -> Markup:
     balancers = render.options_of(BALANCERS, chosen.balancer, "all")
     reasons = render.options_of(sorted(code.value for code in Code), chosen.reason, "all")
-    is_narrow = chosen != Filter()
-    everything = '<a class="button" href="/journal">All</a>' if is_narrow else ""
+    everything = '<a class="button" href="/journal">All</a>' if chosen != Filter() else ""
     return Markup(
         '<form class="filter" method="get" action="/journal">'
         f'<label>Balancer<select name="balancer">{balancers}</select></label>'
@@ -331,11 +300,11 @@ def _filter_form(chosen: Filter) -> Markup:
 
 
 def _pager(chosen: Filter, reading: JournalReading) -> Markup:
-    kept = {"balancer": chosen.balancer, "subject": chosen.subject, "reason": chosen.reason}
-    links = []
+    links = ""
     if chosen.before:
-        links.append(f'<a class="button" href="{escape(render.query("/journal", kept))}">Newest</a>')
+        newest = render.query("/journal", asdict(replace(chosen, before="")))
+        links = f'<a class="button" href="{escape(newest)}">Newest</a>'
     if reading.is_cut:
-        older = render.query("/journal", kept | {"before": reading.records[-1].id})
-        links.append(f'<a class="button" rel="next" href="{escape(older)}">Older</a>')
-    return Markup(f'<nav class="pager" aria-label="Older and newer records">{"".join(links)}</nav>')
+        older = render.query("/journal", asdict(replace(chosen, before=reading.records[-1].id)))
+        links += f'<a class="button" rel="next" href="{escape(older)}">Older</a>'
+    return Markup(f'<nav class="pager" aria-label="Older and newer records">{links}</nav>')
