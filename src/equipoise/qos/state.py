@@ -17,8 +17,7 @@ import msgspec
 
 from equipoise.core.backoff import delay_seconds
 from equipoise.ports.node import Counters, NodeContainer, NodePod
-from equipoise.qos.observation import PERCENT, UNLIMITED, protection_of, quota_of
-from equipoise.qos.throttle import QUOTA_MIN_US
+from equipoise.qos.observation import PERCENT, QUOTA_MIN_US, UNLIMITED, protection_of, quota_of
 
 BACKOFF_FIRST_SECONDS = 30.0
 """The backoff after the first refused eviction; it doubles with each further one."""

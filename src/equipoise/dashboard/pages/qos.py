@@ -10,6 +10,7 @@ from equipoise.core.errors import DECODE_ERRORS
 from equipoise.dashboard.charts import Bar, Level, Line, Options, Point, bars, by_name, over_time
 from equipoise.dashboard.page import Chart, Fact, Figures, Page, Table, numbers_of, page_of
 from equipoise.dashboard.values import Json, amount, counted, figure, mebibytes, moment, text
+from equipoise.qos.decide import allowed_actions
 from equipoise.qos.observation import (
     COMPARATORS,
     METRICS,
@@ -21,7 +22,6 @@ from equipoise.qos.observation import (
     sorted_by,
 )
 from equipoise.qos.policy import QosPolicy
-from equipoise.qos.selection import allowed_actions
 
 BALANCER = "qos"
 RULES_MAX = 12
