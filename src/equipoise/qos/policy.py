@@ -67,9 +67,7 @@ class CpuThrottle(SchemaPart):
     """How far the CPU of a pod is throttled."""
 
     ratio_min_percent: Percent = Field(
-        0,
-        alias="minCPURatio",
-        description="A container's quota is never below this percentage of its limit.",
+        0, alias="minCPURatio", description="A container's quota is never below this percentage of its limit."
     )
     step_percent: StepPercent = Field(
         10,
@@ -118,9 +116,7 @@ class AvoidanceActionSpec(SchemaPart):
 
     description: str = Field("", max_length=1024, description="For people.")
     cooldown_seconds: Seconds = Field(
-        300,
-        alias="coolDownSeconds",
-        description="For how long after the last trigger nothing is restored.",
+        300, alias="coolDownSeconds", description="For how long after the last trigger nothing is restored."
     )
     throttle: Throttle | None = Field(None, description="Take something from pods and leave them running.")
     eviction: Eviction | None = Field(None, description="Send pods away.")
