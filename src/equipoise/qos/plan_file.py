@@ -11,7 +11,6 @@ from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.core.quantity import NANO, Quantity, parse_moment, parse_seconds
 from equipoise.crd.definition import DefinedKind
 from equipoise.crd.fields import Amount, Moment, Name
-from equipoise.qos.objects import QOS_KINDS, QosObject, assemble, unknown_action
 from equipoise.qos.observation import (
     CLASSES,
     METRICS,
@@ -22,8 +21,8 @@ from equipoise.qos.observation import (
     ObservedPod,
     protection_of,
 )
-from equipoise.qos.policy import QosPolicy
-from equipoise.qos.waterlines import QosMemory
+from equipoise.qos.policy import QOS_KINDS, QosPolicy
+from equipoise.qos.waterlines import QosMemory, QosObject, assemble, unknown_action
 
 QUOTA_MAX = 10**12
 """Ten million cores."""
