@@ -117,7 +117,6 @@ def _line(line: Line) -> Options:
 def bars(
     name: str, colour: str, values: Sequence[Bar], *, stack: str = "", levels: Sequence[Level] = ()
 ) -> Options:
-    """Return one row of bars as a series."""
     made: Options = {
         "type": "bar",
         "name": name,

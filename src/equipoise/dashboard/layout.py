@@ -61,10 +61,10 @@ path{fill:none;stroke:#0f766e;stroke-width:2.6;stroke-linecap:round;stroke-linej
 """The icon: a pair of scales."""
 
 _STYLE = Path(__file__).with_name("style.css")
+_SCRIPT = Path(__file__).with_name("theme.js")
 
 
 def variable(name: str) -> str:
-    """Return the CSS variable of a colour."""
     return f"var(--{name})"
 
 
@@ -146,32 +146,9 @@ PAGES = {
     "/journal": "Journal",
 }
 _MARK = FAVICON[FAVICON.index("<path") : FAVICON.index("</svg>")]
-_SCRIPT = """
-{
-  const names = {'': 'Theme: system', dark: 'Theme: dark', light: 'Theme: light'};
-  const themes = Object.keys(names);
-  const root = document.documentElement, button = () => document.querySelector('[data-theme-button]');
-  let theme = '';
-  try { theme = localStorage.getItem('equipoise-theme') || '' } catch { /* then it is the system's */ }
-  const wear = () => {
-    if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
-    if (button()) button().textContent = names[theme];
-  };
-  document.addEventListener('click', (event) => {
-    if (!event.target.closest('[data-theme-button]')) return;
-    theme = themes[(themes.indexOf(theme) + 1) % themes.length];
-    try { localStorage.setItem('equipoise-theme', theme) } catch { /* then it holds until the next page */ }
-    wear();
-  });
-  wear();
-  const waiting = new MutationObserver(() => { if (button()) { waiting.disconnect(); wear() } });
-  waiting.observe(root, {childList: true, subtree: true});
-}
-"""
 
 
 def bar(current: str) -> None:
-    """Draw the navigation bar of a page."""
     links = "".join(_link(path, title, current) for path, title in PAGES.items())
     ui.html(
         f'<a class="skip" href="#content">To the content</a>'
@@ -195,7 +172,6 @@ class Block:
         self.element = ui.html(markup.html, sanitize=False, tag=tag).classes(classes)
 
     def show(self, markup: Markup) -> None:
-        """Replace the HTML if it differs."""
         if markup != self._markup:
             self._markup = markup
             self.element.set_content(markup.html)
@@ -216,7 +192,6 @@ class Picture:
         self._chart.props["aria-label"] = f"{chart.title}. {chart.description}"
 
     def show(self, chart: Chart) -> None:
-        """Update the chart if it differs."""
         self._head.show(render.figure_heading(chart))
         options = chart_options(chart.options)
         if options != self._options:
@@ -238,7 +213,6 @@ class SectionView:
             self._tail = Block(drawn.tail)
 
     def show(self, drawn: Drawing) -> None:
-        """Update the figures of the same subject."""
         self._head.show(drawn.head)
         for picture, chart in zip(self._pictures, drawn.charts, strict=True):
             picture.show(chart)
@@ -255,7 +229,6 @@ class Sections:
         self._views: list[SectionView] = []
 
     def show(self, drawings: Sequence[Drawing]) -> None:
-        """Show these sections, in this order."""
         shapes = [drawn.shape for drawn in drawings]
         if shapes == self._shapes:
             for view, drawn in zip(self._views, drawings, strict=True):
@@ -276,7 +249,6 @@ class RecordList:
         self._is_first = True
 
     def show(self, found: Sequence[tuple[str, Markup]]) -> None:
-        """Show these records, by their ids, in this order."""
         new = dict(found)
         for obsolete in [name for name in self._shown if name not in new]:
             self._shown.pop(obsolete).element.delete()
@@ -299,9 +271,8 @@ DRAW_SECONDS = 60.0
 
 
 def register(live: Live) -> None:
-    """Register the pages."""
     # The theme is set before the first paint: switching to dark later would flash.
-    ui.add_head_html(f"<style>{style_sheet()}</style><script>{_SCRIPT}</script>", shared=True)
+    ui.add_head_html(f"<style>{style_sheet()}</style><script>\n{_SCRIPT.read_text()}</script>", shared=True)
 
     async def front() -> None:
         await show(live, "/", OVERVIEW, overview_view)

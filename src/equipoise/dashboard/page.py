@@ -253,7 +253,6 @@ def overview(records: Sequence[Record]) -> Page:
 
 
 def _trouble_section(troubles: Sequence[Record]) -> Section:
-    """Return the section of subjects in trouble, newest first."""
     newest = sorted(troubles, key=lambda record: -record.until)
     rows = tuple(
         (moment(record.until), text(record.balancer), text(record.decision.subject), *_why(record))
@@ -273,7 +272,6 @@ def _trouble_section(troubles: Sequence[Record]) -> Section:
 
 
 def _why(record: Record) -> tuple[str, str]:
-    """Return the newest code and sentence of a record."""
     words = words_of(record)
     return words.code.value, text(words.sentence, SENTENCE_MAX)
 
@@ -300,7 +298,6 @@ def _balancer_section(name: str, own: Sequence[Record], everything: Sequence[Rec
 
 
 def _latest(latest: Sequence[Record]) -> Table:
-    """Return the newest decisions, most urgent first."""
     rows = []
     for record in latest[:LATEST_MAX]:
         code, sentence = _why(record)

@@ -52,7 +52,6 @@ def _structure(options: object) -> object:
 
 
 def heading(page: Page, errors: Sequence[str] = (), note: str = "") -> Markup:
-    """Return the heading of a page."""
     lead_text = " ".join(filter(None, (page.summary, note)))
     title = f'<h1 id="content" tabindex="-1">{escape(page.title)}</h1>'
     lead = f'<div class="lead">{title}<p>{escape(lead_text)}</p></div>'
@@ -78,7 +77,6 @@ def drawing(section: Section, link: str = "", journal: str = "") -> Drawing:
 
 
 def _facts(parts: Sequence[Fact]) -> str:
-    """Return key figures side by side."""
     return f'<dl class="facts">{"".join(map(_fact, parts))}</dl>' if parts else ""
 
 
@@ -141,7 +139,6 @@ def subject_form(chosen: str, subjects: Sequence[str], action: str) -> Markup:
 
 
 def query(path: str, parameters: Mapping[str, str]) -> str:
-    """Return an address of the dashboard, without empty parameters."""
     given = {name: value for name, value in parameters.items() if value}
     return f"{path}?{urlencode(given)}" if given else path
 

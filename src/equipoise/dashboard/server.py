@@ -70,7 +70,6 @@ class Gate:
         self._pages = frozenset(pages)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve or reject one request or websocket."""
         if scope["type"] not in {"http", "websocket"}:
             await self.app(scope, receive, send)
             return
@@ -240,7 +239,6 @@ class _Websocket(WSProtocol):
             super().handle_ping(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection from `Connections`."""
         self._all.closed(self.transport)
         super().connection_lost(exc)
 

@@ -86,7 +86,6 @@ def figure(value: float | None, unit: str = "") -> str:
 
 
 def amount(value: float | None, unit: str) -> str:
-    """Return a number with its unit."""
     return UNKNOWN if value is None else f"{figure(value, unit)} {unit}"
 
 

@@ -220,7 +220,6 @@ class View:
 
 
 def overview_view(journals: Journals) -> View:
-    """Return the overview of all balancers."""
     reading = journals.newest()
     page = made(OVERVIEW, reading.records)
 
@@ -234,7 +233,6 @@ def overview_view(journals: Journals) -> View:
 
 
 def balancer_view(journals: Journals, name: str, subject: str) -> View:
-    """Return one balancer's page, about all subjects or about one."""
     reading = journals.of_balancer(name, subject)
     page = made(name, reading.records)
     here, extent = f"/{name}", ""
@@ -274,7 +272,6 @@ def _maker(name: str) -> Callable[[Sequence[Record]], Page]:
 
 
 def listing(journals: Journals, chosen: Filter) -> View:
-    """Return one page of the journal's list."""
     reading = journals.listed(chosen)
     page = Page("Journal", "Every decision that was news, the newest first. A line opens to its numbers.")
     empty = "" if reading.records else '<p class="empty">No record matches.</p>'

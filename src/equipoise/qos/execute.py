@@ -235,7 +235,6 @@ def restore_container(
 
 
 def reclaim_memory(node: Host, action: ThrottlePod, pod: NodePod, ids: Mapping[str, str]) -> Outcome:
-    """Ask the kernel to reclaim memory of a pod's containers."""
     released = 0
     try:
         for name, amount in (action.reclaim or {}).items():
@@ -249,7 +248,6 @@ def reclaim_memory(node: Host, action: ThrottlePod, pod: NodePod, ids: Mapping[s
 def set_scheduling(
     node_api: NodeContext, action: DisableScheduling | EnableScheduling, sentence: str
 ) -> Outcome:
-    """Add our taint to the node, or remove it."""
     try:
         node_api.set_scheduling(is_disabled=isinstance(action, DisableScheduling), sentence=sentence)
     except WorldFailed as error:

@@ -91,7 +91,6 @@ def amount(resource: NodeResource, value: Fraction) -> str:
 
 
 def value_of(metric: Metric, value: Fraction) -> str:
-    """Return a value of a metric with its unit."""
     if metric.is_share:
         return f"{float(value):.4g} %"
     return amount(metric.resource, value) if metric.is_quantifiable else f"{float(value):.4g}"
@@ -135,7 +134,6 @@ def _rule(line: Waterline) -> RuleDetails:
 
 
 def over_budget(budget: int) -> str:
-    """Return why an eviction waits."""
     return f"No more than {budget} {_pods(budget)} may be evicted in one round."
 
 
@@ -174,7 +172,6 @@ def _restore_rules(plan: "NodePlan") -> list[Waterline]:
 
 
 def sentence(code: Code, plan: "NodePlan", actions: Sequence[Action]) -> str:
-    """Return the sentence of a decision with this reason."""
     match code:
         case Code.EVICT | Code.THROTTLE | Code.THROTTLE_AND_EVICT:
             return f"{_crossed(plan)}: {_reducing(plan)}.{_cut(plan)}"

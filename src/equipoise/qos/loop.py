@@ -71,7 +71,6 @@ class NodeCycleReport(CycleReport):
 
     @property
     def decision(self) -> Decision:
-        """The one decision about the node."""
         assert len(self.decisions) == 1, "one node, one decision"
         return self.decisions[0]
 

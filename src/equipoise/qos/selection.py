@@ -127,7 +127,6 @@ def plan_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PodAction]:
 
 
 def _all_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PodAction]:
-    """Evict all pods but those that are throttled instead."""
     throttled: set[str] = set()
     if throttle.lines and not throttle.is_precise:
         throttled = {planned.pod.key for planned in plan_throttles(throttle, throttle.gaps, ())}

@@ -186,16 +186,11 @@ class Waterline(NamedTuple):
 
     @property
     def is_triggered(self) -> bool:
-        """Whether its action is taken now."""
-        return (
-            self.state is WaterlineState.CROSSED
-            and self.breaches >= self.breaches_min
-            and not self.is_preview
-        )
+        is_crossed = self.state is WaterlineState.CROSSED and self.breaches >= self.breaches_min
+        return is_crossed and not self.is_preview
 
     @property
     def allows_restore(self) -> bool:
-        """Whether what it caused can be undone."""
         return self.state is WaterlineState.CLEAR and self.clear >= self.clear_min
 
     def throttles(self, resource: NodeResource) -> bool:
@@ -225,12 +220,8 @@ def pending_release(metric: Metric, observation: Observation) -> Fraction:
         if pod.is_terminating
         for part in pod.containers
     ]
-    ended = (
-        Fraction(observation.released_cpu_nanos, NANOS_PER_MILLI)
-        if metric.resource is NodeResource.CPU
-        else ZERO
-    )
-    return sum((amount for amount in amounts if amount is not None), ended)
+    ended_nanos = observation.released_cpu_nanos if metric.resource is NodeResource.CPU else 0
+    return sum((amount for amount in amounts if amount is not None), Fraction(ended_nanos, NANOS_PER_MILLI))
 
 
 def judge_rules(
@@ -250,6 +241,7 @@ def judge_rules(
             value, used = Fraction(rule.metric_rule.value.nanos, NANO), usage.get(metric.name)
             state = _state(metric, used, value, released[metric.name], observation)
             key = f"{node_policy.name}/{rule.name}"
+            unchanged = {WaterlineState.RELEASED, WaterlineState.UNKNOWN}
             before, clear = memory.breaches.get(key, 0), memory.clear.get(key, 0)
             found.append(
                 Waterline(
@@ -260,12 +252,7 @@ def judge_rules(
                     action_name=rule.action_name,
                     action=policy.actions[rule.action_name],
                     state=state,
-                    breaches=_counted(
-                        before,
-                        state,
-                        WaterlineState.CROSSED,
-                        {WaterlineState.RELEASED, WaterlineState.UNKNOWN},
-                    ),
+                    breaches=_counted(before, state, WaterlineState.CROSSED, unchanged),
                     breaches_min=rule.breaches_min,
                     clear=_counted(clear, state, WaterlineState.CLEAR, {WaterlineState.UNKNOWN}),
                     clear_min=rule.clear_min,
@@ -311,14 +298,9 @@ def next_memory(lines: Iterable[Waterline], memory: QosMemory, at: float) -> Qos
 
 def memory_at_thresholds(policy: QosPolicy) -> QosMemory:
     """Return a memory in which every rule was crossed, and clear, for one cycle less than is needed."""
-    rules = [
-        (f"{node_policy.name}/{rule.name}", rule)
-        for node_policy in policy.policies
-        for rule in node_policy.rules
-    ]
-    return QosMemory(
-        {key: rule.breaches_min - 1 for key, rule in rules}, {key: rule.clear_min - 1 for key, rule in rules}
-    )
+    rules = {f"{one.name}/{rule.name}": rule for one in policy.policies for rule in one.rules}
+    breaches = {key: rule.breaches_min - 1 for key, rule in rules.items()}
+    return QosMemory(breaches, {key: rule.clear_min - 1 for key, rule in rules.items()})
 
 
 def lowest_by_metric(lines: Iterable[Waterline]) -> dict[str, Waterline]:

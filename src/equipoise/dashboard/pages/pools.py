@@ -8,7 +8,6 @@ from equipoise.dashboard.charts import Bar, Line, bars, by_name, dots, over_time
 from equipoise.dashboard.page import Chart, Figures, Page, Table, facts_of, numbers_of, page_of
 from equipoise.dashboard.values import Json, counted, figure, moment, text
 
-BALANCER = "pools"
 TIERS_MAX = 24
 LINES_MAX = 6
 LOOKS_MAX = 400
@@ -35,7 +34,7 @@ ROSTER_FACTS = (
 
 def page(records: Sequence[Record]) -> Page:
     """Return the page of the fleets of tiers; records are newest first."""
-    return page_of("Pools", BALANCER, "subject", records, _figures)
+    return page_of("Pools", "pools", "subject", records, _figures)
 
 
 def _figures(records: Sequence[Record]) -> Figures:
@@ -92,7 +91,6 @@ def _tiers(newest: Record) -> Chart | None:
 
 
 def _over_time(records: Sequence[Record]) -> Chart | None:
-    """Return the number of pods of each tier over time."""
     snapshots = []
     for record in reversed(records[:LOOKS_MAX]):
         assigned = _by_tier(Json(record.decision.reason.numbers)["assigned"])
@@ -144,7 +142,6 @@ def _counts(newest: Record) -> Table:
 
 
 def _actions_table(records: Sequence[Record]) -> Table:
-    """Return the moves and other actions, newest first."""
     rows: list[tuple[str, ...]] = []
     for record in records:
         for one in record.outcomes:

@@ -8,7 +8,6 @@ from equipoise.dashboard.charts import Line, Point, over_time
 from equipoise.dashboard.page import Chart, Fact, Figures, Page, Table, numbers_of, page_of
 from equipoise.dashboard.values import Json, amount, counted, figure, mebibytes, moment, text
 
-BALANCER = "proportional"
 SLOTS_MAX = 4
 SAMPLES_MAX = 400
 CHANGES_MAX = 50
@@ -27,7 +26,7 @@ class Sample(NamedTuple):
 
 def page(records: Sequence[Record]) -> Page:
     """Return the page of workloads whose resources follow the cluster's size; records are newest first."""
-    return page_of("Proportional scaling", BALANCER, "workload", records, _figures)
+    return page_of("Proportional scaling", "proportional", "workload", records, _figures)
 
 
 def _figures(records: Sequence[Record]) -> Figures:
@@ -58,7 +57,6 @@ def _unit(slot: str) -> str:
 
 
 def _size(slot: str, written: Json) -> float | None:
-    """Return the value of a slot in its unit."""
     return mebibytes(written.quantity) if _unit(slot) == "MiB" else written.quantity
 
 

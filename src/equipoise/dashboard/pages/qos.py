@@ -23,7 +23,6 @@ from equipoise.qos.observation import (
 )
 from equipoise.qos.policy import QosPolicy
 
-BALANCER = "qos"
 RULES_MAX = 12
 LINES_MAX = 6
 LOOKS_MAX = 400
@@ -41,7 +40,7 @@ VERBS: dict[type, str] = {EvictPod: "evict", ThrottlePod: "throttle", RestorePod
 
 def page(records: Sequence[Record]) -> Page:
     """Return the page of the nodes with waterlines; records are newest first."""
-    return page_of("Quality of service", BALANCER, "node", records, _figures)
+    return page_of("Quality of service", "qos", "node", records, _figures)
 
 
 def _figures(records: Sequence[Record]) -> Figures:
@@ -60,7 +59,6 @@ def _figures(records: Sequence[Record]) -> Figures:
 
 
 def _measured(metric: str, value: float | None) -> tuple[float | None, str]:
-    """Return a value of a metric in its display unit."""
     known = METRICS.get(metric)
     if known is None or not known.is_quantifiable:
         return value, "%" if "pressure" in metric else "load"
@@ -228,7 +226,6 @@ def _rules(rules: Sequence[Rule]) -> Table:
 
 
 def _steps(records: Sequence[Record]) -> Table:
-    """Return the actions step by step, newest round first."""
     rows = []
     for record in records:
         for position, one in enumerate(record.outcomes, 1):
@@ -282,7 +279,6 @@ def _memory(pod: ObservedPod) -> float | None:
 
 
 def _in_order(found: SortedPods | None, at: float) -> Chart | None:
-    """Return each pod's usage, in the order of actions."""
     if found is None or not found.pods:
         return None
     shown = found.pods[:PODS_MAX]
@@ -314,7 +310,6 @@ def _rows(found: SortedPods, pods: Sequence[ObservedPod]) -> Iterator[Options]:
 
 
 def _pods_table(found: SortedPods | None) -> Table:
-    """Return the pods as rows of a table."""
     pods = () if found is None else found.pods[:PODS_MAX]
     rows = tuple(
         (

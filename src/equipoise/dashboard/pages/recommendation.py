@@ -9,7 +9,6 @@ from equipoise.dashboard.charts import Bar, Level, Line, Point, bars, by_name, o
 from equipoise.dashboard.page import Chart, Fact, Figures, Page, Table, facts_of, numbers_of, page_of
 from equipoise.dashboard.values import Json, amount, counted, figure, mebibytes, moment, text
 
-BALANCER = "recommendation"
 WHOLE_LESS = 99.9
 """As in the reason: never 100 % while samples are missing."""
 POINTS_MAX = 500
@@ -48,7 +47,7 @@ class Course(NamedTuple):
 
 def page(records: Sequence[Record]) -> Page:
     """Return the page of workloads with advice; records are newest first."""
-    return page_of("Recommendation", BALANCER, "workload", records, _figures)
+    return page_of("Recommendation", "recommendation", "workload", records, _figures)
 
 
 def _figures(records: Sequence[Record]) -> Figures:
@@ -222,7 +221,6 @@ def _containers_drawn(record: Record) -> Chart | None:
 
 
 def _history(records: Sequence[Record]) -> Table:
-    """Return the changes of advice, and their outcomes."""
     rows = []
     for record in records[:ADVICE_MAX]:
         hpa = _hpa(record)
