@@ -138,13 +138,13 @@ def _bar(bar: Bar) -> Options:
     return made
 
 
-def dots(name: str, colour: str, values: Sequence[Bar], *, symbol: str = "circle") -> Options:
-    """Return one row of dots over the bars as a series."""
+def dashes(name: str, colour: str, values: Sequence[Bar]) -> Options:
+    """Return a short line over each bar, as a series."""
     return {
         "type": "scatter",
         "name": name,
-        "symbol": symbol,
-        "symbolSize": [26, 4] if symbol == "rect" else 9,
+        "symbol": "rect",
+        "symbolSize": [26, 4],
         "itemStyle": {"color": colour},
         "data": [_bar(bar) for bar in values],
         "z": 4,

@@ -12,12 +12,12 @@ from typing import Any
 
 from nicegui import ui
 
+from equipoise.adapters.journal import Query
 from equipoise.dashboard import render
 from equipoise.dashboard.page import Chart, painted
 from equipoise.dashboard.render import NOTHING, Drawing, Markup
 from equipoise.dashboard.views import (
     OVERVIEW,
-    Filter,
     Journals,
     Live,
     View,
@@ -133,9 +133,9 @@ CHART_THEME: dict[str, Any] = {
     "categoryAxis": _AXIS | {"splitLine": {"show": False}},
     "valueAxis": _AXIS | {"axisLine": {"show": False}, "axisTick": {"show": False}},
     "timeAxis": _AXIS | {"splitLine": {"show": False}},
-    "logAxis": _AXIS,
     "line": _SERIES | {"symbolSize": 5, "lineStyle": {"width": 1.6}},
-    **dict.fromkeys(("bar", "scatter", "heatmap", "boxplot", "custom", "pie"), _SERIES),
+    "bar": _SERIES,
+    "scatter": _SERIES,
 }
 """Default options of every chart, in ECharts' terms."""
 
@@ -282,7 +282,8 @@ def register(live: Live) -> None:
         _page(f"/{name}", _balancer(live, name))
 
     async def journal(balancer: str = "", subject: str = "", reason: str = "", before: str = "") -> None:
-        chosen = Filter(*(text[:TEXT_MAX] for text in (balancer, subject, reason, before)))
+        asked: dict[str, Any] = {"balancer": balancer, "subject": subject, "reason": reason, "before": before}
+        chosen = Query(**{name: text[:TEXT_MAX] for name, text in asked.items()})
         await show(live, "/journal", chosen, partial(listing, chosen=chosen))
 
     _page("/journal", journal)

@@ -44,16 +44,6 @@ YOUNG_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """The filter of the journal's list."""
-
-    balancer: str = ""
-    subject: str = ""
-    reason: str = ""
-    before: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class JournalReading:
     """The records read, newest first, and one error for each journal that could not be read."""
 
@@ -100,9 +90,9 @@ class Journals:
 
         return self._joined(read, RECORDS_MAX)
 
-    def listed(self, chosen: Filter) -> JournalReading:
+    def listed(self, chosen: Query) -> JournalReading:
         """Read one page of the list, without inputs."""
-        query = Query(**asdict(chosen) | {"before": chosen.before or LATEST}, limit=LISTED_MAX + 1)
+        query = replace(chosen, before=chosen.before or LATEST, limit=LISTED_MAX + 1)
         return self._joined(lambda reader: JournalReading(tuple(reader.records(query))), LISTED_MAX)
 
     def _joined(self, read: Callable[[JournalReader], JournalReading], count: int) -> JournalReading:
@@ -271,7 +261,7 @@ def _maker(name: str) -> Callable[[Sequence[Record]], Page]:
     return make
 
 
-def listing(journals: Journals, chosen: Filter) -> View:
+def listing(journals: Journals, chosen: Query) -> View:
     reading = journals.listed(chosen)
     page = Page("Journal", "Every decision that was news, the newest first. A line opens to its numbers.")
     empty = "" if reading.records else '<p class="empty">No record matches.</p>'
@@ -283,10 +273,10 @@ def listing(journals: Journals, chosen: Filter) -> View:
     )
 
 
-def _filter_form(chosen: Filter) -> Markup:
+def _filter_form(chosen: Query) -> Markup:
     balancers = render.options_of(BALANCERS, chosen.balancer, "all")
     reasons = render.options_of(sorted(code.value for code in Code), chosen.reason, "all")
-    everything = '<a class="button" href="/journal">All</a>' if chosen != Filter() else ""
+    everything = '<a class="button" href="/journal">All</a>' if chosen != Query() else ""
     return Markup(
         '<form class="filter" method="get" action="/journal">'
         f'<label>Balancer<select name="balancer">{balancers}</select></label>'
@@ -296,7 +286,7 @@ def _filter_form(chosen: Filter) -> Markup:
     )
 
 
-def _pager(chosen: Filter, reading: JournalReading) -> Markup:
+def _pager(chosen: Query, reading: JournalReading) -> Markup:
     links = ""
     if chosen.before:
         newest = render.query("/journal", asdict(replace(chosen, before="")))

@@ -234,25 +234,24 @@ def _plan_scheduling(plan: NodePlan, memory: QosMemory) -> NodePlan:
 
 
 def _decision(plan: NodePlan, memory: QosMemory) -> Decided[explain.QosDetails]:
-    actions, left = _reductions(plan)
+    actions = _reductions(plan)
     why_cut = explain.over_budget(plan.budget)
     held = [Held(_evict(one, None), Code.HELD_BY_BUDGET, why_cut) for one in plan.over_budget]
-    is_cooling_down = plan.cooldown and any(one.metric for one in plan.restored)
     for one in plan.restored:
-        if is_cooling_down and one.metric:
+        if plan.cooldown and one.metric:
             held.append(Held(_restore(one), Code.HELD_BY_COOLDOWN, plan.cooldown))
         else:
             actions.append(_restore(one))
     actions += plan.scheduling
     code = _code(plan, actions, held)
-    details = explain.details(plan, left)
+    details = explain.details(plan)
     reason = Reason.of(code, explain.sentence(code, plan, actions), details)
     decision = Decision(plan.observation.node, reason, tuple(actions), tuple(held), memory=memory.to_data())
     return Decided(decision, details)
 
 
-def _reductions(plan: NodePlan) -> tuple[list[Action], tuple[Gaps, Gaps]]:
-    """Return evictions and throttles in the order of execution, and the gaps after all of them.
+def _reductions(plan: NodePlan) -> list[Action]:
+    """Return evictions and throttles in the order of execution.
 
     Evictions come first, unless the gaps of both are unknown: then throttling may be enough.
     """
@@ -265,7 +264,7 @@ def _reductions(plan: NodePlan) -> tuple[list[Action], tuple[Gaps, Gaps]]:
         evict, throttle = reduced(evict, one.released), reduced(throttle, one.released)
         actions.append(_evict(one, evict) if is_eviction else _throttle(one, throttle))
     assert (evict, throttle) == plan.gaps_left, "what is left does not depend on the order"
-    return actions, (evict, throttle)
+    return actions
 
 
 def _evict(one: PodAction, gaps: Gaps | None) -> EvictPod:

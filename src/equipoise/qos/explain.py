@@ -100,10 +100,8 @@ def plain_gaps(gaps: Mapping[str, Fraction | None]) -> PlainGaps:
     return {name: plain(gap) for name, gap in gaps.items()}
 
 
-def details(plan: "NodePlan", left: "tuple[Gaps, Gaps]") -> QosDetails:
-    """Return the details of a decision; `left` are the gaps of evicting and of throttling after it."""
-    pods = plan.observation.pods
-    action_plans = (plan.evict, plan.throttle)
+def details(plan: "NodePlan") -> QosDetails:
+    pods, left = plan.observation.pods, plan.gaps_left
     assert left[0].keys() == plan.evict.gaps.keys(), "each gap is reduced, and none is dropped"
     return QosDetails(
         gaps=GapDetails(*(plain_gaps(one.gaps) for one in (plan.evict, plan.throttle, plan.restore))),
@@ -111,7 +109,7 @@ def details(plan: "NodePlan", left: "tuple[Gaps, Gaps]") -> QosDetails:
         budget=plan.budget,
         cut_by_budget=len(plan.over_budget),
         pods=len(pods),
-        eligible=sum(any(one.lines_for(pod) for one in action_plans) for pod in pods),
+        eligible=sum(bool(plan.evict.lines_for(pod) or plan.throttle.lines_for(pod)) for pod in pods),
         unknown=sum(pod.cpu_nanos is None or pod.memory_bytes is None for pod in pods),
         terminating=sum(pod.is_terminating for pod in pods),
         refused=sum(bool(pod.refusal) for pod in pods),

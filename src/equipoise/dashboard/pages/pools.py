@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from equipoise.core.decision import MovePod, Record
-from equipoise.dashboard.charts import Bar, Line, bars, by_name, dots, over_time
+from equipoise.dashboard.charts import Bar, Line, bars, by_name, dashes, over_time
 from equipoise.dashboard.page import Chart, Figures, Page, Table, facts_of, numbers_of, page_of
 from equipoise.dashboard.values import Json, counted, figure, moment, text
 
@@ -81,8 +81,7 @@ def _tiers(newest: Record) -> Chart | None:
         ]
     if not series:
         series.append(bars("pods", "actual", [Bar(text(name), assigned.get(name)) for name in names]))
-    target_dots = [Bar(text(name), targets[name]) for name in names]
-    series.append(dots("target", "target", target_dots, symbol="rect"))
+    series.append(dashes("target", "target", [Bar(text(name), targets[name]) for name in names]))
     told = [f"{text(name)} has {assigned.get(name, '-')} of {targets[name]}" for name in names[:TOLD_MAX]]
     if len(targets) > TOLD_MAX:
         told.append(f"and {len(targets) - TOLD_MAX} more tiers")
