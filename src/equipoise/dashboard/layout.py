@@ -277,21 +277,14 @@ def register(live: Live) -> None:
     async def front() -> None:
         await show(live, "/", OVERVIEW, overview_view)
 
-    _page("/", front)
-    for name in BALANCERS:
-        _page(f"/{name}", _balancer(live, name))
-
     async def journal(balancer: str = "", subject: str = "", reason: str = "", before: str = "") -> None:
         asked: dict[str, Any] = {"balancer": balancer, "subject": subject, "reason": reason, "before": before}
         chosen = Query(**{name: text[:TEXT_MAX] for name, text in asked.items()})
         await show(live, "/journal", chosen, partial(listing, chosen=chosen))
 
-    _page("/journal", journal)
-
-
-def _page(path: str, draw: Callable[..., object]) -> None:
-    title = f"{PAGES[path]} · Equipoise"
-    ui.page(path, title=title, response_timeout=DRAW_SECONDS)(draw)
+    balancers = {f"/{name}": _balancer(live, name) for name in BALANCERS}
+    for path, draw in {"/": front, **balancers, "/journal": journal}.items():
+        ui.page(path, title=f"{PAGES[path]} · Equipoise", response_timeout=DRAW_SECONDS)(draw)
 
 
 def _balancer(live: Live, name: str) -> Callable[..., object]:

@@ -103,24 +103,18 @@ PREVIEW = "Preview: "
 
 def hold_paused(decision: Decision, pause_of: Callable[[str], Reason | None]) -> Decision:
     """Hold actions in paused namespaces, restoring included; `pause_of` gets "" for those on the node."""
-    allowed: list[Action] = []
-    held: list[Held] = []
-    reasons = {
-        namespace: pause_of(namespace) for namespace in dict.fromkeys(map(namespace_of, decision.actions))
-    }
-    for action in decision.actions:
-        reason = reasons[namespace_of(action)]
-        if reason is None:
-            allowed.append(action)
-        else:
-            held.append(Held(action, reason.code, reason.sentence))
+    namespaces = dict.fromkeys(map(namespace_of, decision.actions))
+    reasons = {namespace: pause_of(namespace) for namespace in namespaces}
+    asked = [(action, reasons[namespace_of(action)]) for action in decision.actions]
+    allowed = tuple(action for action, reason in asked if reason is None)
+    held = [Held(action, reason.code, reason.sentence) for action, reason in asked if reason is not None]
     assert len(allowed) + len(held) == len(decision.actions), "a guard only reduces"
     if not held:
         return decision
     why = decision.reason
     if not allowed:
         why = replace(why, code=held[0].reason, sentence=held[0].sentence)
-    return replace(decision, reason=why, actions=tuple(allowed), held=(*held, *decision.held))
+    return replace(decision, reason=why, actions=allowed, held=(*held, *decision.held))
 
 
 def namespace_of(action: Action) -> str:

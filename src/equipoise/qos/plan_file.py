@@ -43,8 +43,7 @@ def _usage(value: object) -> object:
     return value
 
 
-Usage = Annotated[dict[str, Amount], BeforeValidator(_usage)]
-MaybeUsage = Annotated[dict[str, Amount | None], BeforeValidator(_usage)]
+Usage = Annotated[dict[str, Amount | None], BeforeValidator(_usage)]
 
 
 Part = TypeVar("Part", "_FileContainer", "_FilePod")
@@ -71,7 +70,7 @@ class _FileNode(_FilePart):
     name: Printable = "node"
     cpu_cores: Amount
     memory: Amount
-    usage: MaybeUsage
+    usage: Usage
     labels: dict[str, str] = {}
 
     @field_validator("cpu_cores", "memory")
@@ -167,7 +166,7 @@ class NodeFile(_FilePart):
     node: _FileNode
     pods: Annotated[list[_FilePod], AfterValidator(_unique)]
     policies: list[dict[str, Any]]
-    fresh: MaybeUsage | None = None
+    fresh: Usage | None = None
     state: _FileState = _FileState()
     budget: _FileBudget = _FileBudget()
     now: When | None = None

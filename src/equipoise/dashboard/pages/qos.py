@@ -130,19 +130,13 @@ def _rules_of(numbers: Json) -> list[Rule]:
 
 
 def _waterlines(rules: Sequence[Rule]) -> Chart | None:
-    """Return each rule's usage in percent of its waterline."""
     known = [rule for rule in rules if rule.percent is not None]
     if not known:
         return None
-    values = [
-        Bar(
-            rule.key,
-            rule.percent,
-            "bad" if rule.is_crossed else "",
-            amount(*_measured(rule.metric, rule.usage)),
-        )
-        for rule in known
-    ]
+    values = []
+    for rule in known:
+        usage, unit = _measured(rule.metric, rule.usage)
+        values.append(Bar(rule.key, rule.percent, "bad" if rule.is_crossed else "", amount(usage, unit)))
     series = [bars("usage", "actual", values, levels=[WATERLINE])]
     words = f"Crossed: {sum(rule.is_crossed for rule in known)} of {counted(len(known), 'waterline')}."
     options = by_name("% of the waterline", [rule.key for rule in known], series)
