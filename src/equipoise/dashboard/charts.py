@@ -87,13 +87,9 @@ def _axis(unit: str, values: Iterable[float | None], levels: Iterable[float | No
         made["minInterval"] = 1
     top = max((value for value in levels if value is not None), default=0.0)
     if top > max(value for value in (0.0, *values) if value is not None):
-        made["max"] = drawn(_rounded_up(top * 1.08))
+        scale = 10.0 ** math.floor(math.log10(top * 1.08))
+        made["max"] = drawn(scale * next((part for part in ROUND if part * scale >= top * 1.08), ROUND[-1]))
     return made
-
-
-def _rounded_up(value: float) -> float:
-    scale = 10.0 ** math.floor(math.log10(value))
-    return next((part for part in ROUND if part * scale >= value), ROUND[-1]) * scale
 
 
 def _line(line: Line) -> Options:

@@ -16,15 +16,7 @@ from equipoise.adapters.journal import Query
 from equipoise.dashboard import render
 from equipoise.dashboard.page import Chart, painted
 from equipoise.dashboard.render import NOTHING, Drawing, Markup
-from equipoise.dashboard.views import (
-    OVERVIEW,
-    Journals,
-    Live,
-    View,
-    balancer_view,
-    listing,
-    overview_view,
-)
+from equipoise.dashboard.views import OVERVIEW, Journals, Live, View, balancer_view, listing, overview_view
 from equipoise.engine.balancer import BALANCERS
 
 COLOURS: dict[str, tuple[str, str]] = {
@@ -149,7 +141,10 @@ _MARK = FAVICON[FAVICON.index("<path") : FAVICON.index("</svg>")]
 
 
 def bar(current: str) -> None:
-    links = "".join(_link(path, title, current) for path, title in PAGES.items())
+    marks = {current: ' aria-current="page"'}
+    links = "".join(
+        f'<a href="{escape(path)}"{marks.get(path, "")}>{escape(title)}</a>' for path, title in PAGES.items()
+    )
     ui.html(
         f'<a class="skip" href="#content">To the content</a>'
         f'<a class="mark" href="/"><svg viewBox="0 0 32 32" aria-hidden="true">{_MARK}</svg>Equipoise</a>'
@@ -157,11 +152,6 @@ def bar(current: str) -> None:
         sanitize=False,
         tag="header",
     ).classes("bar")
-
-
-def _link(path: str, title: str, current: str) -> str:
-    mark = ' aria-current="page"' if path == current else ""
-    return f'<a href="{escape(path)}"{mark}>{escape(title)}</a>'
 
 
 class Block:

@@ -77,12 +77,11 @@ def drawing(section: Section, link: str = "", journal: str = "") -> Drawing:
 
 
 def _facts(parts: Sequence[Fact]) -> str:
-    return f'<dl class="facts">{"".join(map(_fact, parts))}</dl>' if parts else ""
-
-
-def _fact(fact: Fact) -> str:
-    note = f"<small>{escape(fact.note)}</small>" if fact.note else ""
-    return f"<div><dt>{escape(fact.name)}</dt><dd>{escape(fact.value)}{note}</dd></div>"
+    items = ""
+    for fact in parts:
+        note = f"<small>{escape(fact.note)}</small>" if fact.note else ""
+        items += f"<div><dt>{escape(fact.name)}</dt><dd>{escape(fact.value)}{note}</dd></div>"
+    return f'<dl class="facts">{items}</dl>' if parts else ""
 
 
 def badge(text: str, standing: str) -> str:

@@ -80,9 +80,8 @@ class Gate:
                 scope = {**scope, "method": "GET"}  # the server omits the body
             await self.app(scope, heard, _guarded(send))
         elif scope["type"] == "websocket":
-            await send(
-                {"type": "websocket.close", "code": 1008, "reason": bytes(refusal.body[:100]).decode()}
-            )
+            reason = bytes(refusal.body[:100]).decode()
+            await send({"type": "websocket.close", "code": 1008, "reason": reason})
         else:
             refusal.headers["cache-control"] = "no-store"
             await refusal(scope, receive, _guarded(send))
@@ -203,7 +202,7 @@ def _app(live: Live) -> FastAPI:
 async def _run(app: Gate, live: Live, host: str, port: int, *, is_opened: bool) -> None:
     watching: list[asyncio.Task[None]] = []
 
-    def on_started() -> None:
+    def started() -> None:
         # Not before: NiceGUI has looked through all objects of the process to find its server, and a thread
         # that is just making a tuple would stumble over that.
         watching.append(asyncio.create_task(live.watch()))
@@ -213,7 +212,7 @@ async def _run(app: Gate, live: Live, host: str, port: int, *, is_opened: bool) 
             webbrowser.open(url)
 
     server = Server(
-        app, drain_seconds=DRAIN_SECONDS, lifespan="on", websockets=_Websocket, on_started=on_started
+        app, drain_seconds=DRAIN_SECONDS, lifespan="on", websockets=_Websocket, on_started=started
     )
     await server.listen(host, port)
     for task in watching:

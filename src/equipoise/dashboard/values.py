@@ -20,7 +20,7 @@ NUMBER_MAX = 1e15
 """The largest plausible number, and the largest exact integer of JavaScript."""
 DECIMALS = {"cores": 3, "load": 2, "MiB": 1, "%": 1}
 DIGITS = 6
-"""The maximum number of points in a chart."""
+"""Significant digits of a number in a chart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,10 +275,10 @@ class QosLoop:
             return observation, decide(policy, observation, memory)
 
         observation, decided = without_failing_pods(decide_on, pods, self._isolation)
-        decision = execute.hold_paused(
-            decided.decision, lambda namespace: held_by_pause(self.pauses, namespace or self.home)
+        held = execute.hold_paused(
+            decided.decision, lambda name: held_by_pause(self.pauses, name or self.home)
         )
-        return observation, decided._replace(decision=decision)
+        return observation, decided._replace(decision=held)
 
     def _execute(
         self, policy: QosPolicy, pods: list[NodePod], after: NodeReading, at: float

@@ -222,7 +222,9 @@ def plan_throttles(plan: ActionPlan, gaps: Gaps, excluded: Collection[str]) -> l
     if not plan.lines:
         return []
     if not plan.is_precise:
-        return _all_throttles(plan, excluded)
+        # All pods, each for the first metric of which that releases something.
+        pods = [pod for pod in plan.sorted_pods() if pod.key not in excluded]
+        return [tried[0] for pod in pods if (tried := _throttles_of(plan, pod))]
     found: dict[str, PodAction] = {}
     for name in plan.gaps:
         for pod in plan.sorted_pods(name):
@@ -237,12 +239,6 @@ def plan_throttles(plan: ActionPlan, gaps: Gaps, excluded: Collection[str]) -> l
                 gaps = reduced(gaps, planned.released)
     assert found.keys().isdisjoint(excluded), "an evicted pod is not throttled"
     return list(found.values())
-
-
-def _all_throttles(plan: ActionPlan, excluded: Collection[str]) -> list[PodAction]:
-    """Throttle all pods, each for the first metric of which that releases something."""
-    pods = (pod for pod in plan.sorted_pods() if pod.key not in excluded)
-    return [tried[0] for pod in pods if (tried := _throttles_of(plan, pod))]
 
 
 def _throttles_of(plan: ActionPlan, pod: ObservedPod) -> list[PodAction]:

@@ -46,9 +46,7 @@ def page(records: Sequence[Record]) -> Page:
 def _figures(records: Sequence[Record]) -> Figures:
     observed = [record for record in records if record.observation] or records[:1]
     # At rest there is no order of acting to be seen: what is shown is the last time that there was.
-    acted = next(
-        (record for record in observed if record.decision.actions or record.decision.held), observed[0]
-    )
+    acted = next((one for one in observed if one.decision.actions or one.decision.held), observed[0])
     numbers = numbers_of(records[0])
     rules, ordered = _rules_of(numbers), _sorted_pods(acted)
     return Figures(
@@ -177,9 +175,7 @@ def _gaps(records: Sequence[Record]) -> Iterator[Chart]:
     steps = (done if acted.outcomes else acted.decision.actions)[:STEPS_MAX]
     for side, kind in (("evict", EvictPod), ("throttleDown", ThrottlePod)):
         for metric, start in gaps[side].items()[:2]:
-            own = [
-                action for action in steps if isinstance(action, kind) and metric in (action.gap_after or {})
-            ]
+            own = [one for one in steps if isinstance(one, kind) and metric in (one.gap_after or {})]
             if own and start.number is not None:
                 yield _closing(text(metric), start.number, own)
 
@@ -194,16 +190,15 @@ def _closing(metric: str, begin: float, steps: Sequence[Action]) -> Chart:
         verb = f"{position}. {VERBS[type(action)]}"
         gaps.append((verb, f"{verb} {text(action.pod)}", _gap_after(action, metric)))
     unit = _released(metric, None)[1]
-    values = [Bar(name, _released(metric, gap)[0], _closed(gap)) for _, name, gap in gaps]
+    values = []
+    for _, name, gap in gaps:
+        colour = "" if gap is None else "bad" if gap > 0 else "good"
+        values.append(Bar(name, _released(metric, gap)[0], colour))
     series = [bars("gap", "muted", values, levels=[Level("closed", 0.0, "target")])]
     begin_text, end_text = amount(values[0].value, unit), amount(values[-1].value, unit)
     words = f"The gap of {metric} goes from {begin_text} to {end_text} in {counted(len(steps), 'step')}."
     options = by_name(unit, [verb for verb, _, _ in gaps], series)
     return Chart(f"Gap of {metric} after each step", options, words)
-
-
-def _closed(gap: float | None) -> str:
-    return "" if gap is None else "bad" if gap > 0 else "good"
 
 
 def _rules(rules: Sequence[Rule]) -> Table:
@@ -212,9 +207,8 @@ def _rules(rules: Sequence[Rule]) -> Table:
         usage, unit = _measured(rule.metric, rule.usage)
         line, _ = _measured(rule.metric, rule.waterline)
         key = f"{rule.key} (preview)" if rule.is_preview else rule.key
-        rows.append(
-            (key, rule.metric, unit, figure(usage, unit), figure(line, unit), rule.state, rule.action)
-        )
+        amounts = (unit, figure(usage, unit), figure(line, unit))
+        rows.append((key, rule.metric, *amounts, rule.state, rule.action))
     columns = ("Rule", "Metric", "Unit", "Usage", "Waterline", "State", "Action")
     return Table("Waterlines", columns, tuple(rows), ("Usage", "Waterline"))
 

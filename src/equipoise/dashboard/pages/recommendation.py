@@ -119,10 +119,8 @@ def _usage(course: Course) -> Chart | None:
     lines = [Line("usage", "actual", course.past)]
     words = f"The busiest hour of the week used {amount(past, 'cores')}"
     if ahead is not None:
-        lines += [
-            Line("95 % band", "band", course.upper, is_filled=True),
-            Line("forecast", "target", course.ahead),
-        ]
+        lines.append(Line("95 % band", "band", course.upper, is_filled=True))
+        lines.append(Line("forecast", "target", course.ahead))
         words += f"; the coming day's is expected at {amount(ahead, 'cores')}"
     if upper is not None:
         words += f", and below {amount(upper, 'cores')} in 95 of 100 samples"
@@ -213,9 +211,7 @@ def _containers_drawn(record: Record) -> Chart | None:
         bars("used (p99)", "muted", [Bar(part.name, part.cores_p99) for part in parts]),
         bars("advised", "actual", [Bar(part.name, part.cores_advised) for part in parts]),
     ]
-    words = "; ".join(
-        f"{part.name} should ask for {amount(part.cores_advised, 'cores')}" for part in parts[:6]
-    )
+    words = "; ".join(f"{one.name} should ask for {amount(one.cores_advised, 'cores')}" for one in parts[:6])
     options = by_name("cores", [part.name for part in parts], series, trigger="axis")
     return Chart("CPU by container", options, f"{words}.")
 

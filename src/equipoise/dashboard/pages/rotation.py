@@ -81,10 +81,6 @@ def _is_first_wave(record: Record) -> bool:
     return is_evicting and not _is_rotating(record.memory)
 
 
-def _has_ended(record: Record) -> bool:
-    return _is_rotating(record.memory) and not _is_rotating(record.decision.memory)
-
-
 def _before_and_after(records: Sequence[Record]) -> tuple[Record | None, Record | None]:
     """Return the record before the last rotation, and the one at its end, or else the newest."""
     with_pods = [record for record in records if _pods(record)]
@@ -92,7 +88,7 @@ def _before_and_after(records: Sequence[Record]) -> tuple[Record | None, Record 
     if begin is None:
         return (with_pods[0] if with_pods else None), None
     later = with_pods[:begin]
-    ended = [record for record in later if _has_ended(record)]
+    ended = [one for one in later if _is_rotating(one.memory) and not _is_rotating(one.decision.memory)]
     after = ended[-1] if ended else later[0] if later else None
     return with_pods[begin], after
 
@@ -104,11 +100,8 @@ def _usage(records: Sequence[Record]) -> Chart | None:
         return None
     first, second = _pods(before), [] if after is None else _pods(after)
     numbers = Json(before.decision.reason.numbers)
-    threshold = numbers["threshold_cores"].number
-    levels = [
-        Level("target", numbers["target_cores"].number, "target"),
-        Level("tolerance", threshold, "limit"),
-    ]
+    target, threshold = numbers["target_cores"].number, numbers["threshold_cores"].number
+    levels = [Level("target", target, "target"), Level("tolerance", threshold, "limit")]
     since = records if after is None else [one for one in records if before.at <= one.at <= after.at]
     evicted = {text(one.action.pod) for each in since for one in each.outcomes if one.result == "Accepted"}
     word = "before" if second else "now"
