@@ -6,8 +6,7 @@ import pytest
 from equipoise.core.cluster import Container
 from equipoise.core.errors import WorldFailed
 from equipoise.ports.cluster import CPU, MEMORY
-from equipoise.recommendation.ownership import PodOwnership
-from equipoise.recommendation.usage import HistoryReader
+from equipoise.recommendation.usage import HistoryReader, PodOwnership
 from equipoise.sim import Delay, FaultKind, Template, World
 from equipoise.sim.autoscaling import SimAutoscalers
 from equipoise.sim.hpa_behavior import Behavior

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from equipoise.cli.session import ClusterRequest
     from equipoise.core.decision import Decision
     from equipoise.recommendation.adopt import Adopted
-    from equipoise.recommendation.record import AdviceRequest
+    from equipoise.recommendation.policy import AdviceRequest
 
 
 class LiveSourceName(StrEnum):
@@ -150,7 +150,7 @@ def simulate(
     """Replay the week by Kubernetes' HPA algorithm, as it is set today and as advised. Changes nothing."""
     today = _today(current_min, current_max, current_target)
     from equipoise.cli.recommendation_replay import print_table, replayed, report
-    from equipoise.recommendation.record import AdviceRequest
+    from equipoise.recommendation.policy import AdviceRequest
 
     policy = read_settings(settings.setting or ())
     request = FileRequest(file, workloads or (), kind, workload)
@@ -231,8 +231,7 @@ def plan(
     if about is TypeName.RESOURCE and output in {AdviceFormat.HPA, AdviceFormat.EHPA}:
         raise BadInput(f"-o {output.value}: expected --type HPA, since requests are no autoscaler")
     from equipoise.cli.recommendation_output import print_advice
-    from equipoise.recommendation.policy import AdviceType
-    from equipoise.recommendation.record import AdviceRequest
+    from equipoise.recommendation.policy import AdviceRequest, AdviceType
 
     how = settings.how(algorithm)
     question = AdviceRequest(read_settings(settings.setting or ()), AdviceType(about), how)

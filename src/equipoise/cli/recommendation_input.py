@@ -12,8 +12,7 @@ from equipoise.runtime.output import LARGE_BYTES, counting, reading, warn
 if TYPE_CHECKING:
     from equipoise.core.decision import Decision
     from equipoise.recommendation.observe import Observation
-    from equipoise.recommendation.policy import RecommendationPolicy
-    from equipoise.recommendation.record import AdviceRequest
+    from equipoise.recommendation.policy import AdviceRequest, RecommendationPolicy
 
 KIND_FORM = r"[A-Z][A-Za-z0-9]{0,62}"
 
@@ -45,7 +44,7 @@ def read_usage(request: FileRequest) -> "list[Observation]":
     """Return the usage of one or many workloads, grouped by the step of their samples."""
     from equipoise.adapters.sample_files import read_samples
     from equipoise.recommendation.files import FileDefaults, is_of_week, named_subject, observe, observe_many
-    from equipoise.recommendation.selection import without_kind
+    from equipoise.recommendation.observe import without_kind
 
     file, workload = request.path, request.workload
     if not re.fullmatch(KIND_FORM, request.kind):
@@ -111,15 +110,11 @@ def warn_of_requests(decisions: "Iterable[Decision]", request: FileRequest) -> N
 
 def decided(question: "AdviceRequest", observation: "Observation") -> "list[Decision]":
     """Return the decisions for the workloads of one step; many of them show a progress bar."""
-    from equipoise.recommendation.decide import BATCH, decide_from, summarised
+    from equipoise.recommendation.decide import BATCH, decide_parts
 
-    parts = summarised(question.policy, observation, question.algorithm, question.about)
-    batches = -(-len(observation.subjects) // BATCH)
-    return [
-        each.decision
-        for part, numbers, containers in (counting(parts, "deciding", batches) if batches > 1 else parts)
-        for each in decide_from(question.policy, part, numbers, question.about, containers)
-    ]
+    parts, batches = decide_parts(question, observation), -(-len(observation.subjects) // BATCH)
+    counted = counting(parts, "deciding", batches) if batches > 1 else parts
+    return [each.decision for part in counted for each in part]
 
 
 def _cores(request: str | None) -> float | None:

@@ -21,10 +21,10 @@ from equipoise.engine.recording import failed_record
 from equipoise.ports import Actuator
 from equipoise.recommendation.adopt import DONE, Adopted, HpaAdopter, by_subject, with_current
 from equipoise.recommendation.advisor import AdviceScope, Advised, DataSources, advised
-from equipoise.recommendation.observe import Observation
-from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.record import BALANCER, AdviceRequest, Batch, Examined, examine_all, record
-from equipoise.recommendation.selection import check_names, choose
+from equipoise.recommendation.decide import Batch, Examined, examine_all
+from equipoise.recommendation.explain import BALANCER, record
+from equipoise.recommendation.observe import Observation, check_names, choose
+from equipoise.recommendation.policy import AdviceRequest, AdviceType
 from equipoise.runtime.metrics_source import prometheus_metrics
 from equipoise.runtime.output import Format, counting, print_document, reading, warn
 
@@ -67,7 +67,7 @@ class KeptHistories:
 
     def decide(self, batch: Batch) -> list[list[Examined]]:
         """Decide, and store each workload's history."""
-        for _, observation, _ in batch:
+        for _, observation in batch:
             for row in range(len(observation.subjects)):
                 self.rows[observation.subjects[row], observation.kinds[row]] = observation.rows(
                     slice(row, row + 1)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from equipoise.core.backoff import delay_seconds
+from equipoise.core.errors import delay_seconds
 from equipoise.ports.node import Counters, NodeContainer, NodePod
 from equipoise.qos.observation import PERCENT, QUOTA_MIN_US, UNLIMITED, protection_of, quota_of
 

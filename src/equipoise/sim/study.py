@@ -17,8 +17,8 @@ from equipoise.core.decision import Record
 from equipoise.core.ledger import Ledger
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import FailedTurn
-from equipoise.rotation.execute import Ports
 from equipoise.rotation.loop import DEFAULTS, CyclePlanner, RotationLoop
+from equipoise.rotation.observe import Ports
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.progress import BALANCER, RotationMemory
 from equipoise.rotation.status import assign
@@ -148,7 +148,7 @@ def plan_now(scene: Unbalanced, settings: Mapping[str, Any]) -> PlanStrategy | N
     enforce(world, settings)
     targets, _ = assign(world.policies.policies(), world.cluster.workloads())
     planner = CyclePlanner(ports(world), DEFAULTS, Isolation(), is_acting=False)
-    ((_, planned),) = planner.plan_cycle(targets, world.now).planned
+    _, ((_, planned),) = planner.plan_cycle(targets, world.now)
     assert not isinstance(planned, FailedTurn), planned
     # What is held was to follow what is not.
     actions = [*planned.decision.actions, *(held.action for held in planned.decision.held)]

@@ -17,9 +17,8 @@ from equipoise.core.cluster import ObjectRef, PodRef, WorkloadRef
 from equipoise.core.ledger import Ledger
 from equipoise.crd.definition import Standing
 from equipoise.ports import PolicyObject
-from equipoise.recommendation.analytics import AdoptionType
-from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.status import new_recommendation
+from equipoise.recommendation.analytics import new_recommendation
+from equipoise.recommendation.policy import AdoptionType, AdviceType
 from tests.support.contracts.elections import be_patient
 from tests.support.e2e.pausing import said_of
 from tests.testbed import ControlPlane, wait_until

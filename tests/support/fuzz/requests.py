@@ -20,7 +20,7 @@ from equipoise.ports import PolicyObject
 from equipoise.proportional.applied import PolicyMemory, PolicyState
 from equipoise.proportional.observe import PolicyCache
 from equipoise.proportional.smoothing import ProportionalMemory
-from equipoise.recommendation.selection import ConditionValue, Selected, _moment, is_due, select
+from equipoise.recommendation.analytics import ConditionValue, Selected, _moment, is_due, select
 from equipoise.rotation.progress import RotationMemory, load_memory
 from equipoise.rotation.status import assign, next_status
 from equipoise.runtime.agent.node_api import read_objects

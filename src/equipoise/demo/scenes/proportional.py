@@ -13,7 +13,7 @@ from equipoise.core.quantity import parse_cores
 from equipoise.crd.targets import Mode
 from equipoise.demo.context import LABEL, MINUTE, DemoContext, labelled, line
 from equipoise.proportional.loop import ProportionalLoop
-from equipoise.proportional.parse import SCALING_POLICY
+from equipoise.proportional.status import SCALING_POLICY
 from equipoise.sim import template
 from equipoise.sim.state import NodeState
 from equipoise.sim.study import OnlyLeader

@@ -14,8 +14,7 @@ from equipoise.demo.context import LABEL, MINUTE, DemoContext, labelled, line
 from equipoise.ports.cluster import CPU
 from equipoise.recommendation.advisor import DataSources as Sources
 from equipoise.recommendation.loop import RecommendationLoop
-from equipoise.recommendation.ownership import PodOwnership
-from equipoise.recommendation.usage import HistoryReader
+from equipoise.recommendation.usage import HistoryReader, PodOwnership
 from equipoise.sim.autoscaling import SimAutoscalers
 from equipoise.sim.load import Diurnal
 from equipoise.sim.metrics import SimHistory

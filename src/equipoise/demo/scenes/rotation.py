@@ -10,8 +10,8 @@ from equipoise.core.cluster import Container
 from equipoise.core.decision import Record
 from equipoise.demo.context import LABEL, MINUTE, DemoContext, PercentBar, bars
 from equipoise.rotation.balancer import inputs
-from equipoise.rotation.execute import Ports
 from equipoise.rotation.loop import RotationLoop
+from equipoise.rotation.observe import Ports
 from equipoise.rotation.policy import ROTATION_POLICY
 from equipoise.rotation.progress import MEASURED_ENDINGS, RotationMemory, RotationResult
 from equipoise.sim.load import Constant
