@@ -89,7 +89,7 @@ def cycles(policies: int) -> Figures:
     from equipoise.adapters.kubernetes.store import LedgerStore
     from equipoise.crd.targets import Mode
     from equipoise.proportional.loop import ProportionalLoop
-    from equipoise.proportional.parse import SCALING_POLICY as KIND
+    from equipoise.proportional.status import SCALING_POLICY as KIND
 
     figures: Figures = {}
     with _served(policies) as url:

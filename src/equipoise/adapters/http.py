@@ -25,8 +25,7 @@ import urllib3
 from urllib3 import exceptions
 
 from equipoise.adapters.urls import shown_url
-from equipoise.core.backoff import delay_seconds
-from equipoise.core.errors import DECODE_ERRORS, BadInput
+from equipoise.core.errors import DECODE_ERRORS, BadInput, delay_seconds
 
 T = TypeVar("T")
 

@@ -53,7 +53,7 @@ class WriterOptions:
 def status(*, server: options.RedisOptions, output: options.Output = Format.TABLE) -> None:
     """Show every tier: its target, its pods and their calls. Changes nothing."""
     from equipoise.cli.pools_output import print_status
-    from equipoise.pools.documents import status_document
+    from equipoise.pools.observe import status_document
     from equipoise.pools.policy import read_policy
 
     with server.opened() as pools:

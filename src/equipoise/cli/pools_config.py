@@ -59,8 +59,7 @@ def _store(
 
     from equipoise.core.errors import BadInput, WorldFailed
     from equipoise.core.pools import PoolCode
-    from equipoise.pools.change import tiers_to_empty
-    from equipoise.pools.policy import policy_from
+    from equipoise.pools.policy import policy_from, tiers_to_empty
 
     # Thorough: a tier that is no longer in the config may still have pods.
     snapshot = pools.snapshot(is_thorough=True)
@@ -84,8 +83,7 @@ def _old_and_new(
 ) -> "tuple[TierPolicy | None, dict[str, Any]]":
     """Return the config as it is, and as it should be."""
     from equipoise.core.errors import BadInput
-    from equipoise.pools.change import apply_changes, read_changes
-    from equipoise.pools.policy import read_policy
+    from equipoise.pools.policy import apply_changes, read_changes, read_policy
     from equipoise.runtime.output import read_yaml
 
     source = f"{prefix}:tier:config"
@@ -112,7 +110,7 @@ def _warn_if_unfilled(policy: "TierPolicy", snapshot: "PoolsSnapshot") -> None:
 
 
 def _print(policy: "TierPolicy", output: Format) -> None:
-    from equipoise.pools.change import config_document
+    from equipoise.pools.policy import config_document
 
     document = config_document(policy)
     if output is not Format.TABLE:

@@ -212,7 +212,8 @@ def _decide_once(file: "PolicyFile", sizes: dict[str, str], in_force: dict[str, 
 def _decide_all(
     asked: "CompiledPolicy", file: "PolicyFile", path: str, sizes: dict[str, str], in_force: dict[str, str]
 ) -> "Decision":
-    from equipoise.proportional.replay import read_observations, replay
+    from equipoise.proportional.decide import replay
+    from equipoise.proportional.parse import read_observations
     from equipoise.runtime.output import read_text
 
     rows = read_observations(read_text(path), path, file.spec.inputs, sizes)
@@ -350,7 +351,7 @@ def _cluster(nodes: int, node_cores: int, node_memory: str, hours: float, interv
 
 def _recorded(file: "PolicyFile", path: str) -> "Studied":
     from equipoise.cli.proportional_study import Studied
-    from equipoise.proportional.replay import read_observations
+    from equipoise.proportional.parse import read_observations
     from equipoise.runtime.output import read_text
     from equipoise.sim.smoothing_study import SizeHistory, study
 

@@ -23,7 +23,8 @@ from equipoise.ports import PolicyObject
 from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.loop import PolicyResult, ProportionalLoop
 from equipoise.proportional.observe import Assignment, PolicyCache, assign
-from equipoise.proportional.parse import SCALING_POLICY, PolicyFile
+from equipoise.proportional.parse import PolicyFile
+from equipoise.proportional.status import SCALING_POLICY
 from equipoise.runtime.output import tell, warn
 
 PASSING = frozenset({"Gone", "Outdated"})

@@ -13,8 +13,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from equipoise.cli.manifests import KINDS
-from equipoise.core import documents
 from equipoise.core.quantity import parse_cores, parse_seconds
+from equipoise.crd import definition
 from equipoise.crd.definition import DefinedKind, schema_of
 from equipoise.rotation.plan_file import PlanFile
 from equipoise.rotation.policy import RotationPolicy
@@ -82,7 +82,7 @@ def _json_schema(node: Any) -> Any:
 
 def _of(name: str) -> Shape:
     """Return the schema of a struct of this package, imported on demand."""
-    return documents.json_schema(resolve_name(f"equipoise.cli.{name}"))
+    return definition.json_schema(resolve_name(f"equipoise.cli.{name}"))
 
 
 _DOCUMENTS: dict[str, tuple[str, Callable[[], Shape]]] = {
@@ -107,7 +107,7 @@ _DOCUMENTS: dict[str, tuple[str, Callable[[], Shape]]] = {
     "pools-openapi": ("The OpenAPI document of `equipoise pools serve`", operations.openapi),
     "pools-status": (
         "What `equipoise pools status -o json` prints",
-        lambda: documents.json_schema(operations.PoolsStatus),
+        lambda: definition.json_schema(operations.PoolsStatus),
     ),
     "proportional-plan": (
         "What `equipoise proportional plan -o json` prints",

@@ -3,6 +3,8 @@
 The API server requires structural schemas: no references, and one type for each node. They are derived from
 pydantic's JSON Schema, so that bounds, patterns and defaults are defined once. A keyword without a structural
 form is an error here, and not at the installation.
+
+The JSON Schemas of documents that we write are made here, too, from their structs.
 """
 
 import json
@@ -12,6 +14,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
+import msgspec
 from pydantic import BaseModel
 
 
@@ -219,3 +222,30 @@ def schema_of(kind: DefinedKind) -> Schema:
         },
     }
     return _filled(whole)
+
+
+def json_schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a struct as it is written: a field is required unless it may be `UNSET`."""
+    (root,), parts = msgspec.json.schema_components((kind,), ref_template="{name}")
+    schema: dict[str, Any] = _written_out(root, parts)
+    return schema
+
+
+def _written_out(node: Any, parts: Mapping[str, Any]) -> Any:
+    """Put each part where it is referred to; none of our documents holds itself."""
+    if isinstance(node, list):
+        return [_written_out(part, parts) for part in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _written_out(parts[node["$ref"]], parts)
+    made = {
+        key: _written_out(part, parts) for key, part in node.items() if key not in {"title", "properties"}
+    }
+    if "properties" in node:
+        made["properties"] = {name: _written_out(part, parts) for name, part in node["properties"].items()}
+        always = {name for name, part in made["properties"].items() if part.pop("default", None) is not None}
+        made["required"] = [name for name in made["properties"] if name in {*node["required"], *always}]
+        if not made["required"]:
+            del made["required"]
+    return made

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from equipoise.core.backoff import Failure, KeyedBackoff
 from equipoise.core.cluster import Workload
 from equipoise.core.decision import Decision, Outcome
-from equipoise.core.errors import WorldFailed
+from equipoise.core.errors import Failure, KeyedBackoff, WorldFailed
 from equipoise.core.reason import Code
 from equipoise.crd.definition import Standing
 from equipoise.crd.targets import Mode

@@ -28,8 +28,8 @@ from equipoise.adapters.prometheus.settings import PrometheusSettings
 from equipoise.core import ledger
 from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
-from equipoise.rotation.execute import Ports
 from equipoise.rotation.loop import RotationLoop
+from equipoise.rotation.observe import Ports
 from equipoise.rotation.policy import ROTATION_POLICY
 
 CYCLE_SECONDS = 0.5

@@ -11,7 +11,7 @@ from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.adapters.kubernetes.sizes import CachedSizes
 from equipoise.core.cluster import ObjectRef, WorkloadRef
 from equipoise.ports.actions import ResizeResult
-from equipoise.proportional.parse import SCALING_POLICY
+from equipoise.proportional.status import SCALING_POLICY
 from tests.support.e2e.operator_requests import SHOP, SYNC_SECONDS, Release
 from tests.testbed import ControlPlane, wait_until
 
