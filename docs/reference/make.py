@@ -16,7 +16,7 @@ from equipoise.cli.commands import app
 from equipoise.cli.manifests import KINDS
 from equipoise.crd.definition import DefinedKind, definition, schema_of
 from equipoise.proportional.status import SCALING_POLICY
-from equipoise.qos.objects import AVOIDANCE_ACTION, NODE_QOS_ENSURANCE_POLICY, POD_QOS
+from equipoise.qos.policy import AVOIDANCE_ACTION, NODE_QOS_ENSURANCE_POLICY, POD_QOS
 from equipoise.recommendation.policy import ANALYTICS, RECOMMENDATION
 from equipoise.rotation.policy import ROTATION_POLICY
 

@@ -100,7 +100,7 @@ def test_a_prometheus_is_found_and_asked_through_the_service_proxy(
             return dict(zip(usage.pods, usage.cores.tolist(), strict=True)) == pytest.approx(loads, rel=0.03)
 
         wait_until(are_told, "the six loads through the proxy", 60)
-        assert metrics.build_info().flavour == "Prometheus"
+        assert metrics.client.build_info().flavour == "Prometheus"
 
         _wait_for_the_plan(control_plane, namespace, six)
 

@@ -9,11 +9,10 @@ from msgspec import Struct
 from equipoise.cli.documents import Amount, Count, Share
 from equipoise.cli.plots import BLUE, INK, RED, save
 from equipoise.core.quantity import NANO
-from equipoise.proportional.functions import Slot, slots
+from equipoise.proportional.functions import Inputs, Slot, slots
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.sim.smoothing_study import (
     NONE,
-    ClusterInputs,
     SizeHistory,
     StrategySummary,
     modelled,
@@ -36,7 +35,7 @@ class Studied(NamedTuple):
     hours: float
     summaries: list[StrategySummary]
     first: SizeHistory
-    start: ClusterInputs
+    start: Inputs
     """The size that default settings are made from."""
 
 

@@ -95,7 +95,7 @@ def _policies(client: "Client") -> "Iterator[PolicyObject]":
     """Yield the objects of every kind that the cluster has."""
     from equipoise.adapters.kubernetes import ApiError
     from equipoise.adapters.kubernetes.policies import KubernetesPolicies
-    from equipoise.qos.objects import QOS_KINDS
+    from equipoise.qos.policy import QOS_KINDS
 
     for kind in QOS_KINDS:
         policies = KubernetesPolicies(client, kind)

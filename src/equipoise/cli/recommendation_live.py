@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from equipoise.adapters.kubernetes import Client, KubernetesCluster
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.cluster import HpaSpecs
-from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory, PrometheusOwners
+from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
+from equipoise.adapters.prometheus.metrics import PrometheusOwners
 from equipoise.cli.journal import CommandJournal
 from equipoise.cli.session import ClusterRequest, Session
 from equipoise.core.cluster import HpaSpec, Workload

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from equipoise.cli.rotation_live import RotationRequest
     from equipoise.cli.session import ClusterRequest
-    from equipoise.sim.futility import Futility
-    from equipoise.sim.study import CauseStudied, Experiment
+    from equipoise.sim.experiment import Experiment
+    from equipoise.sim.study import CauseStudied, Futility
 
 
 class ImbalanceCause(StrEnum):
@@ -56,7 +56,7 @@ def simulate(
     from equipoise.core.documents import validated
     from equipoise.rotation.plan_file import set_options
     from equipoise.rotation.policy import RotationPolicy
-    from equipoise.sim.study import Experiment
+    from equipoise.sim.experiment import Experiment
 
     settings = set_options(setting or ())
     validated(RotationPolicy, settings, "--set")
@@ -80,8 +80,7 @@ def _studied(
     cause: ImbalanceCause, seeds: int, question: "Experiment"
 ) -> "tuple[CauseStudied, Futility | None]":
     """Return the study of one cause; if the load itself is unequal, also whether the loop stops rotating."""
-    from equipoise.sim.futility import futility
-    from equipoise.sim.study import study
+    from equipoise.sim.study import futility, study
 
     with stepping(f"{cause.words}: rotating", seeds) as on_step:
         studied = study(cause.words, seeds, question, on_progress=on_step)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from equipoise.sim.futility import Futility
+from equipoise.sim.experiment import Experiment
 from equipoise.sim.study import (
     CLOSED_LOOP,
     HOT_ONLY,
@@ -12,7 +12,7 @@ from equipoise.sim.study import (
     LEFT_ALONE,
     SEED,
     CauseStudied,
-    Experiment,
+    Futility,
     StrategyMeasured,
 )
 

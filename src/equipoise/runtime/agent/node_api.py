@@ -36,8 +36,8 @@ from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.ports import PolicyObject
 from equipoise.ports.node import NodePod
 from equipoise.qos.execute import LedgerEvictor, PodOwner
-from equipoise.qos.objects import POD_QOS, QOS_KINDS, QosObject, assemble_valid
-from equipoise.qos.policy import QosPolicy
+from equipoise.qos.policy import POD_QOS, QOS_KINDS, QosPolicy
+from equipoise.qos.waterlines import QosObject, assemble_valid
 
 
 def read_objects(objects: Iterable[PolicyObject]) -> tuple[QosPolicy, tuple[str, ...]]:

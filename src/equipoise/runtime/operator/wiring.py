@@ -68,8 +68,8 @@ from equipoise.runtime.settings import Journal as JournalSettings
 from equipoise.runtime.settings import Prometheus, Settings
 
 if TYPE_CHECKING:
-    from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners
-    from equipoise.adapters.prometheus.metrics import PrometheusMetrics
+    from equipoise.adapters.prometheus.history import PrometheusHistory
+    from equipoise.adapters.prometheus.metrics import PrometheusMetrics, PrometheusOwners
     from equipoise.runtime.redis import ReconnectingPools
 
 
@@ -118,7 +118,8 @@ class OperatorWiring:
 
     def history(self) -> "tuple[PrometheusHistory, PrometheusOwners]":
         """Return the Prometheus that all loops query, for weeks of usage and for pods' owners."""
-        from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners
+        from equipoise.adapters.prometheus.history import PrometheusHistory
+        from equipoise.adapters.prometheus.metrics import PrometheusOwners
 
         if self.settings.metrics_from == "metrics-server":
             raise NoHistory(
