@@ -89,15 +89,13 @@ def cycles(policies: int) -> Figures:
     from equipoise.adapters.kubernetes.store import LedgerStore
     from equipoise.crd.targets import Mode
     from equipoise.proportional.loop import ProportionalLoop
-    from equipoise.proportional.parse import SCALING_POLICY as KIND
+    from equipoise.proportional.status import SCALING_POLICY as KIND
 
     figures: Figures = {}
     with _served(policies) as url:
         client = Client(Target(Endpoint(url), Identity(), "default", "the benchmark"))
         cluster = CachedCluster(client)
-        kept = KubernetesPolicies(
-            client, group=KIND.group, version=KIND.version, name=KIND.name, plural=KIND.plural
-        )
+        kept = KubernetesPolicies(client, KIND)
         sizes = CachedSizes(client, cluster)
         reflectors = [*cluster.reflectors, kept.reflector, *sizes.reflectors.values()]
         for reflector in reflectors:

@@ -22,7 +22,7 @@ def ours(workloads: int, has_forecast: bool) -> Figures:
     from equipoise.core.reason import Code
     from equipoise.recommendation.decide import decide
     from equipoise.recommendation.observe import Observation
-    from equipoise.recommendation.policy import RecommendationPolicy
+    from equipoise.recommendation.policy import AdviceRequest, RecommendationPolicy
     from equipoise.stats.predict import Algorithm
 
     chance, policy = np.random.default_rng(SEED), RecommendationPolicy()
@@ -42,7 +42,7 @@ def ours(workloads: int, has_forecast: bool) -> Figures:
             at=1.8e9,
         )
         before = time.process_time()
-        decisions = decide(policy, seen, algorithm)
+        decisions = decide(AdviceRequest(policy, algorithm=algorithm), seen)
         cpu_seconds += time.process_time() - before
         advised += sum(one.decision.reason.code is Code.RECOMMEND for one in decisions)
     return {"cpu_seconds": cpu_seconds, "peak_bytes": memory_bytes("VmHWM"), "advised": advised}

@@ -15,9 +15,9 @@ from equipoise.cli.cluster import as_yaml
 from equipoise.cli.commands import app
 from equipoise.cli.manifests import KINDS
 from equipoise.crd.definition import DefinedKind, definition, schema_of
-from equipoise.proportional.parse import SCALING_POLICY
-from equipoise.qos.objects import AVOIDANCE_ACTION, NODE_QOS_ENSURANCE_POLICY, POD_QOS
-from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION
+from equipoise.proportional.status import SCALING_POLICY
+from equipoise.qos.policy import AVOIDANCE_ACTION, NODE_QOS_ENSURANCE_POLICY, POD_QOS
+from equipoise.recommendation.policy import ANALYTICS, RECOMMENDATION
 from equipoise.rotation.policy import ROTATION_POLICY
 
 ROOT = Path(__file__).parents[2]

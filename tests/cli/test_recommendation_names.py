@@ -12,7 +12,7 @@ from equipoise.cli.options import AdviceFormat
 from equipoise.cli.recommendation_output import print_advice
 from equipoise.core.errors import BadInput
 from equipoise.recommendation.files import named_subject
-from equipoise.recommendation.selection import without_kind
+from equipoise.recommendation.observe import without_kind
 from tests.support.cli.decisions import decision
 from tests.support.cli.running import equipoise
 

@@ -10,8 +10,7 @@ import yaml
 
 from equipoise.crd.definition import DefinedKind, definition, schema_of
 from equipoise.crd.manifest import problems, refusals, without_nulls
-from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION, AnalyticsSpec
-from equipoise.recommendation.policy import RecommendationPolicy
+from equipoise.recommendation.policy import ANALYTICS, RECOMMENDATION, AnalyticsSpec, RecommendationPolicy
 from tests.support.cli.running import equipoise
 from tests.support.crd.analytics_manifests import ALL_KEYS, ANALYTICS_BAD, ANALYTICS_GOOD, SPEC, analytics
 from tests.support.crd.manifests import Bad
@@ -61,7 +60,7 @@ def test_a_setting_that_nobody_knows_is_named(config: dict[str, str], words: str
 def test_the_seeds_keys_and_defaults() -> None:
     """Saying what holds anyway changes nothing."""
     said = AnalyticsSpec.model_validate(SPEC | {"config": ALL_KEYS})
-    assert said.settings == RecommendationPolicy()
+    assert said.request.policy == RecommendationPolicy()
     plain = AnalyticsSpec.model_validate(SPEC)
     assert plain.completion_strategy.seconds is None
     daily = AnalyticsSpec.model_validate(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from equipoise.crd.definition import schema_of
 from equipoise.crd.manifest import problems, refusals, without_nulls
-from equipoise.proportional.parse import SCALING_POLICY
+from equipoise.proportional.status import SCALING_POLICY
 from tests.support.cli.running import equipoise
 from tests.support.crd.manifests import Bad
 from tests.support.crd.scaling_manifests import (

@@ -9,8 +9,9 @@ import yaml
 from pydantic import BaseModel
 
 from equipoise.cli.manifests import KINDS
-from equipoise.proportional.parse import SCALING_POLICY, read_spec
-from equipoise.recommendation.analytics import AnalyticsSpec, RecommendationSpec
+from equipoise.proportional.parse import read_spec
+from equipoise.proportional.status import SCALING_POLICY
+from equipoise.recommendation.policy import AnalyticsSpec, RecommendationSpec
 from equipoise.rotation.policy import RotationPolicySpec
 from tests.support.cli.running import equipoise_anew as equipoise
 from tests.support.crd import manifests

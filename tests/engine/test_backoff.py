@@ -2,7 +2,7 @@
 
 import pytest
 
-from equipoise.core.backoff import KeyedBackoff, delay_seconds
+from equipoise.core.errors import KeyedBackoff, delay_seconds
 
 
 @pytest.mark.parametrize(

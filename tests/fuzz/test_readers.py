@@ -29,6 +29,7 @@ OWN = {
     "runtime/agent/run.py:clean_up": "loads what StateFile.load reads",
     "runtime/agent/run.py:run": "loads what StateFile.load reads",
     "cli/journal.py:list_records": "our own record, as it is printed",
+    "recommendation/explain.py:of": "our own decision's document",
     "runtime/operator/worker.py:_answer": "our own worker wrote it",
     "runtime/operator/worker.py:_error": "our own worker wrote it",
     "runtime/operator/worker.py:submit": "our own worker wrote it",

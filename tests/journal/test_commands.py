@@ -18,7 +18,7 @@ from equipoise.engine.guards import held_by_lag
 from equipoise.pools import policy as pools_policy
 from equipoise.proportional import policy as proportional_policy
 from equipoise.qos import execute as qos_execute
-from equipoise.recommendation import record as recommendation_record
+from equipoise.recommendation import explain as recommendation_explain
 from equipoise.rotation import progress as rotation_progress
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
@@ -183,7 +183,7 @@ def test_a_balancer_that_there_is_not_is_bad_input(run: Terminal, path: Path) ->
     assert err == (
         "error: --balancer rotaton: expected one of rotation, recommendation, proportional, qos, pools\n"
     )
-    rooms = (rotation_progress, recommendation_record, proportional_policy, qos_execute, pools_policy)
+    rooms = (rotation_progress, recommendation_explain, proportional_policy, qos_execute, pools_policy)
     assert tuple(room.BALANCER for room in rooms) == tuple(BALANCERS)
 
 

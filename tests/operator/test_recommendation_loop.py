@@ -10,9 +10,9 @@ import pytest
 
 from equipoise.core.cluster import HpaSpec
 from equipoise.ports import NoHistory
+from equipoise.recommendation.decide import examine_all
 from equipoise.recommendation.observe import Observation
-from equipoise.recommendation.policy import RecommendationPolicy
-from equipoise.recommendation.record import AdviceRequest, examine_all
+from equipoise.recommendation.policy import AdviceRequest, RecommendationPolicy
 from equipoise.runtime.layers import effective
 from equipoise.runtime.operator import process as shell_module
 from equipoise.runtime.operator.wiring import OperatorWiring, SpecsOfNamespaces, make_operator
@@ -98,7 +98,7 @@ def test_a_batch_is_decided_in_the_worker_as_it_is_here() -> None:
         interval_seconds=60.0,
         at=1_789_603_200.0,
     )
-    batch = [(AdviceRequest(RecommendationPolicy()), seen, [0] * count)]
+    batch = [(AdviceRequest(RecommendationPolicy()), seen)]
     batches = Batches()
     try:
         assert batches.submit(examine_all, batch) == examine_all(batch)

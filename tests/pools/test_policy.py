@@ -7,8 +7,14 @@ import pytest
 
 from equipoise.core.errors import BadInput
 from equipoise.core.pools import PoolsSnapshot, TierKeys
-from equipoise.pools.change import apply_changes, config_document, read_changes, tiers_to_empty
-from equipoise.pools.policy import TierPolicy, read_policy
+from equipoise.pools.policy import (
+    TierPolicy,
+    apply_changes,
+    config_document,
+    read_changes,
+    read_policy,
+    tiers_to_empty,
+)
 
 GOLD = {"type": "exclusive", "target": 4}
 BASIC = {"type": "shared", "target": 2, "max_concurrent": 7}

@@ -12,8 +12,8 @@ from equipoise.crd.manifest import problems
 from equipoise.proportional import decide as deciding
 from equipoise.proportional.decide import Observation
 from equipoise.proportional.functions import slots
-from equipoise.proportional.parse import SCALING_POLICY, read_spec
-from equipoise.proportional.status import status_of
+from equipoise.proportional.parse import read_spec
+from equipoise.proportional.status import SCALING_POLICY, status_of
 from tests.support.crd.scaling_manifests import scaling
 from tests.support.proportional.policies import CPU, TARGET, policy
 

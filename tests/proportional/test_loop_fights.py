@@ -10,7 +10,7 @@ from equipoise.core.cluster import Container, Owner, PodRef, Resize
 from equipoise.ports.actions import ResizeAnswer, ResizeResult
 from equipoise.proportional.applied import choose_strategy
 from equipoise.proportional.functions import slots
-from equipoise.proportional.observe import pods_by_workload
+from equipoise.proportional.observe import owned_pods
 from equipoise.proportional.parse import WrittenScalingPolicySpec
 from equipoise.proportional.policy import UpdateMode
 from tests.support.proportional.running import MEMORY, NAMESPACE, POLICY, Run, spec
@@ -92,11 +92,11 @@ def test_pods_of_another_workload_are_left_alone_though_the_selector_picks_them(
         msgspec.structs.replace(own[0], name=f"other-{number}", owner=owner)
         for number, owner in enumerate(owners)
     ]
-    found = pods_by_workload([workload], [*own, *others])
+    found = owned_pods([workload], [*own, *others])
     assert list(found[workload.ref]) == list(own)
     ref = workload.ref._replace(kind="StatefulSet")
     stateful = msgspec.structs.replace(workload, ref=ref, uid="3")
-    assert [pod.name for pod in pods_by_workload([stateful], [*own, *others])[ref]] == ["other-2"]
+    assert [pod.name for pod in owned_pods([stateful], [*own, *others])[ref]] == ["other-2"]
 
 
 def test_a_replica_set_that_a_deployment_made_is_refused() -> None:

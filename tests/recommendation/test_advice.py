@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.core.reason import Code
-from equipoise.recommendation.decide import decide_from, rounded_up
+from equipoise.recommendation.decide import decide_from, facts_of, rounded_up
 from equipoise.recommendation.observe import Containers, Inherited, Observation
 from equipoise.recommendation.policy import AdviceType
 from tests.support.recommendation.worlds import NAN, advised, decisions, observation, policy, statistics
@@ -258,7 +258,7 @@ def test_resource_advice_is_by_container() -> None:
 
 def test_resource_advice_is_refused_for_the_same_reasons() -> None:
     """All but the missing request, which is what it gives."""
-    low = decide_from(policy(), observation(), statistics(peak=1.0), AdviceType.RESOURCE, [[]])
+    low = decide_from(policy(), facts_of(observation(), statistics(peak=1.0)), AdviceType.RESOURCE)
     assert low[0].decision.reason.code is Code.LOW_USAGE
-    none = decide_from(policy(), observation(request=NAN), statistics(), AdviceType.RESOURCE, [[]])
+    none = decide_from(policy(), facts_of(observation(request=NAN), statistics()), AdviceType.RESOURCE)
     assert none[0].decision.reason.code is Code.RECOMMEND

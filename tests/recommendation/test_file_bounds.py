@@ -249,14 +249,14 @@ def test_numbers_that_parquet_has_as_text_are_read_once_each(
 
     values = pa.array(["250m", "1.5", None]).take(pa.array(np.arange(1_000_000) % 3))
     parquet.write_table(pa.table({"ts": np.arange(1_000_000), "value": values}), tmp_path / "text.parquet")
-    read = reader._number
+    read = reader._read
     asked: list[object] = []
 
-    def counted(column: str, word: object) -> float:
+    def counted(column: str, word: object, form: Any) -> float:
         asked.append(word)
-        return read(column, word)
+        return read(column, word, form)
 
-    monkeypatch.setattr(reader, "_number", counted)
+    monkeypatch.setattr(reader, "_read", counted)
     samples = read_samples(str(tmp_path / "text.parquet"))
     np.testing.assert_array_equal(samples.values[:6], [0.25, 1.5, np.nan] * 2)
     assert sorted(map(str, asked)) == ["1.5", "250m"]

@@ -5,7 +5,7 @@ import pytest
 
 from equipoise.core.errors import BadInput
 from equipoise.core.reason import Code
-from equipoise.recommendation.files import FileDefaults, observe, of_workloads
+from equipoise.recommendation.files import FileDefaults, chosen, observe
 from equipoise.recommendation.observe import Observation, offsets, summarise
 from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.ranks import percentiles
@@ -234,13 +234,16 @@ def test_some_workloads_can_be_picked() -> None:
         (0.0, "a", "api", "api-0", 1.0)
     ]
     samples = many(rows)
-    assert observe(of_workloads(samples, ["web"], "f"), FileDefaults("f"), "").subjects == ["a/web", "b/web"]
-    assert observe(of_workloads(samples, ["b/web", "api"], "f"), FileDefaults("f"), "").subjects == [
+    assert observe(samples.only(chosen(samples, ["web"], "f")), FileDefaults("f"), "").subjects == [
+        "a/web",
+        "b/web",
+    ]
+    assert observe(samples.only(chosen(samples, ["b/web", "api"], "f")), FileDefaults("f"), "").subjects == [
         "a/api",
         "b/web",
     ]
     with pytest.raises(BadInput, match="f: expected the workload b/api"):
-        of_workloads(samples, ["b/api"], "f")
+        chosen(samples, ["b/api"], "f")
 
 
 def test_hours_follow_the_time_zone_and_its_changes() -> None:

@@ -6,9 +6,11 @@ import pytest
 
 from equipoise.cli.replay import compare
 from equipoise.core.decision import Record
-from equipoise.recommendation.observe import HOURS_AHEAD, HOURS_PAST, Observation, hourly_usages
-from equipoise.recommendation.policy import RecommendationPolicy
-from equipoise.recommendation.record import AdviceRequest, examine, record
+from equipoise.recommendation.decide import decide
+from equipoise.recommendation.explain import record
+from equipoise.recommendation.forecast import HOURS_AHEAD, HOURS_PAST, hourly_usages
+from equipoise.recommendation.observe import Observation
+from equipoise.recommendation.policy import AdviceRequest, RecommendationPolicy
 from equipoise.stats.predict import Algorithm, predict
 
 AT = 1_789_603_200.0
@@ -36,7 +38,7 @@ def _seen(count: int = 1) -> Observation:
 
 def _made(seen: Observation) -> Record:
     question = AdviceRequest(RecommendationPolicy())
-    ((decision, _, facts), *_) = examine(question, seen, [0] * len(seen.subjects))
+    ((decision, _, facts), *_) = decide(question, seen, has_hours=True)
     assert decision.reason.code == "Recommend", decision.reason.sentence
     return record(question, facts, decision, AT, "id")
 
@@ -74,7 +76,7 @@ def test_a_picture_is_small_and_only_where_there_is_advice() -> None:
     seen = _seen()
     idle = [
         facts.hourly_usage
-        for *_, facts in examine(AdviceRequest(RecommendationPolicy()), _scaled(seen, 1e-6), [0])
+        for *_, facts in decide(AdviceRequest(RecommendationPolicy()), _scaled(seen, 1e-6), has_hours=True)
     ]
     assert idle == [None]
 

@@ -16,7 +16,7 @@ from equipoise.engine.status import condition_of
 from equipoise.ports import CycleReport, PolicyObject
 from equipoise.ports.cluster import UsageHistory
 from equipoise.recommendation import advisor, loop, publish
-from equipoise.recommendation.record import examine_all
+from equipoise.recommendation.decide import examine_all
 from tests.support.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
 from tests.support.recommendation.analytics_cluster import ALL, SPEC, TEMPLATE, AnalyticsCluster
 
@@ -141,7 +141,7 @@ def _bad_batch(offices: Offices, error: Exception, patch: pytest.MonkeyPatch) ->
     del patch
     world = offices.loop.sources
     decide = failing(
-        examine_all, lambda batch: any(ODD in name for _, seen, _ in batch for name in seen.subjects), error
+        examine_all, lambda batch: any(ODD in name for _, seen in batch for name in seen.subjects), error
     )
     offices.loop.sources = lambda: replace(world(), decide=decide)
 
@@ -201,7 +201,7 @@ def test_one_workload_of_an_analytics_costs_the_others_of_it_nothing(monkeypatch
     """Its Recommendation says why, the Analytics lists it, and it is tried again; then it has its advice."""
     offices = Offices()
     decide = failing(
-        examine_all, lambda batch: any("odd/web" in seen.subjects for _, seen, _ in batch), KeyError("x")
+        examine_all, lambda batch: any("odd/web" in seen.subjects for _, seen in batch), KeyError("x")
     )
     world = offices.loop.sources
     with monkeypatch.context() as patch:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from equipoise.recommendation.ownership import PodOwnership
+from equipoise.recommendation.usage import PodOwnership
 from tests.support.recommendation.clusters import pod, ref, workload
 
 LONG = "a-service-with-a-name-that-is-longer-than-generated-names-may-be"

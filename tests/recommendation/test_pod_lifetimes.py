@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from equipoise.ports.cluster import UsageHistory
 from equipoise.recommendation.advisor import AdviceScope, DataSources
 from equipoise.recommendation.files import FileDefaults, observe
-from equipoise.recommendation.ownership import PodOwnership
-from equipoise.recommendation.usage import AWAY_SECONDS_MIN, HistoryReader, by_ordinal, scaled_away
+from equipoise.recommendation.usage import HistoryReader, PodOwnership, by_ordinal
+from equipoise.stats.grid import AWAY_SECONDS_MIN, scaled_away
 from equipoise.stats.samples import Samples
 from tests.support.recommendation.clusters import AT, END, TIMES, WEEK, FixedCluster, Histories, pod, workload
 from tests.support.recommendation.worlds import decisions, plan, policy

@@ -9,9 +9,9 @@ import pytest
 
 from equipoise.recommendation import decide
 from equipoise.recommendation.advisor import AdviceBatch, DataSources, advise_all
+from equipoise.recommendation.decide import examine_all
 from equipoise.recommendation.observe import Containers, Observation, summarise
-from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.record import AdviceRequest, examine, examine_all
+from equipoise.recommendation.policy import AdviceRequest, AdviceType
 from equipoise.stats.predict import Algorithm
 from tests.support.recommendation.clusters import AT, DAY, FixedCluster, Histories, pod, workload
 from tests.support.recommendation.worlds import policy
@@ -53,11 +53,11 @@ def _seen() -> Observation:
 
 def test_two_types_share_and_each_gets_its_own_advice(summaries: list[int]) -> None:
     """Also where the batch went to another process."""
-    seen, unknown = _seen(), [0] * COUNT
+    seen = _seen()
     names, tops = ["app"] * COUNT, seen.history.max(axis=1)
     with_containers = replace(seen, containers=Containers(np.arange(COUNT), names, tops, tops))
-    batch = [(HPA, seen, unknown), (RESOURCE, with_containers, unknown)]
-    alone = [examine(*one) for one in batch]
+    batch = [(HPA, seen), (RESOURCE, with_containers)]
+    alone = [decide.decide(*one, has_hours=True) for one in batch]
     assert summaries == [256, 44] * 2
     for copy in (batch, pickle.loads(pickle.dumps(batch))):
         summaries.clear()
@@ -84,9 +84,9 @@ def test_what_changes_the_numbers_is_not_shared(
     """Another zone, another algorithm, another past."""
     seen = _seen().rows(slice(0, 1))
     other = replace(seen, **changes)
-    found = examine_all([(HPA, seen, [0]), (question, other, [0])])
+    found = examine_all([(HPA, seen), (question, other)])
     assert summaries == [1, 1]
-    assert found[1] == examine(question, other, [0])
+    assert found[1] == decide.decide(question, other, has_hours=True)
 
 
 def test_live_questions_about_the_same_workloads_share(summaries: list[int]) -> None:

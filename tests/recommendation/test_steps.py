@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from equipoise.core.decision import Decision
 from equipoise.core.errors import BadInput
-from equipoise.recommendation.files import FileDefaults, observe_many, steps_of
+from equipoise.recommendation.files import FileDefaults, observe_many
 from equipoise.stats.predict import Algorithm
-from equipoise.stats.samples import Samples
+from equipoise.stats.samples import Samples, steps_of
 from tests.support.recommendation.history_files import OPEN, many
 from tests.support.recommendation.worlds import decisions
 

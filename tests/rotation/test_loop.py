@@ -25,8 +25,8 @@ from equipoise.core.cluster import (
 from equipoise.core.decision import Action, Decision
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.reason import Code
+from equipoise.engine.assignment import pods_by_workload
 from equipoise.ports import CpuUsage
-from equipoise.rotation.observe import pods_by_workload
 from equipoise.rotation.policy import KafkaLag, RotationPolicy
 from tests.support.rotation.tenants import plan_alone
 from tests.support.rotation.worlds import UTILIZATION_70

@@ -5,7 +5,6 @@ import numpy as np
 from equipoise.stats.dsp import (
     ESTIMATORS,
     FftEstimator,
-    MaxValueEstimator,
     periods_of_days,
     waves,
     without_outliers,
@@ -55,12 +54,6 @@ def test_no_estimate_is_below_a_hundredth() -> None:
     cycle = FftEstimator(margin=0.1).estimate((np.sin(angle))[None], MINUTES, 60.0)
     assert cycle.min() > 0
     np.testing.assert_allclose(cycle[0, np.sin(angle[:MINUTES]) < -0.1], 0.011)
-
-
-def test_the_highest_of_all_periods_is_taken() -> None:
-    """Moment by moment, times the margin."""
-    table = np.array([[9.0, 1.0, 2.0, 3.0, 4.0, 1.0, 2.0]])
-    np.testing.assert_allclose(MaxValueEstimator(0.5).estimate(table, 2, 60.0), [[4.5, 6.0]])
 
 
 def test_the_estimator_that_was_best_on_the_last_period_is_used() -> None:

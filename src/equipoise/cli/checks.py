@@ -252,7 +252,7 @@ def _prometheus(
         parts = [f"{found.candidate} is used: {found.how}", *found.others, str(elsewhere)]
         yield Check("prometheus-choice", "ok", f"{'; '.join(parts)}.")
     metrics = metrics_source.prometheus_metrics(client, options, found)
-    build = metrics.build_info()
+    build = metrics.client.build_info()
     yield Check("prometheus-server", "ok", f"{build.flavour} {build.version} at {metrics.client.address}.")
     yield _clock("prometheus-clock", metrics.server_time() - time.time(), "Prometheus")
     whom = "it" if build.flavour == "unknown" else build.flavour

@@ -181,7 +181,7 @@ def _still_paused(client: "Client", operator_namespace: str) -> str:
     from equipoise.adapters.kubernetes import pauses
 
     try:
-        everywhere = pauses.paused_everywhere(client, operator_namespace)
+        everywhere = pauses.read_pause(client, None, operator_namespace)
     except WorldFailed:
         return ""
     return f", but everything is still paused ({everywhere})" if everywhere else ""

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from equipoise.core.documents import json_schema
 from equipoise.core.reason import Code
+from equipoise.crd.definition import json_schema
 from equipoise.ports import ApplyResult
 
 Count = Annotated[int, Meta(ge=0)]

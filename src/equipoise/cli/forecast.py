@@ -61,8 +61,8 @@ def _span(option: str, text: str) -> float:
 
 def _series(file: str, workload: str) -> "WorkloadSeries":
     from equipoise.adapters.sample_files import read_samples
-    from equipoise.recommendation.forecast import series_of
-    from equipoise.recommendation.selection import without_kind
+    from equipoise.recommendation.files import series_of
+    from equipoise.recommendation.observe import without_kind
 
     with reading(file, bytes_min=LARGE_BYTES) as on_bytes:
         samples = read_samples(file, on_bytes)

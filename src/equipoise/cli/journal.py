@@ -255,7 +255,6 @@ def dashboard(
     no_open: Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")] = False,
 ) -> None:
     """Show what the journals say, live, in a browser. It only reads."""
-    from equipoise.dashboard.auth import expect_safe
     from equipoise.runtime.tokens import Tokens
 
     expect_safe(host, token_file)
@@ -264,8 +263,19 @@ def dashboard(
     if find_spec("nicegui") is None:
         how = "pip install 'equipoise[dashboard]'"
         raise BadInput(f"dashboard: expected the extra dashboard to be installed: {how}")
-    from equipoise.dashboard.server import Service, serve
+    from equipoise.dashboard.server import serve
     from equipoise.runtime.runner import end_on_signals
 
     end_on_signals()
-    serve(Service(paths, host, port, tokens, is_opened=not no_open))
+    serve(paths, host, port, tokens, is_opened=not no_open)
+
+
+def expect_safe(host: str, token_file: str | None) -> None:
+    """Raise BadInput for an address that other machines can reach without a token."""
+    from equipoise.runtime.tokens import is_loopback
+
+    if token_file is None and not is_loopback(host):
+        raise BadInput(
+            f"--host {host}: expected --token-file, since others than this machine can look there; "
+            "or a loopback address such as 127.0.0.1"
+        )

@@ -70,7 +70,7 @@ class WriterOptions:
 def status(*, server: options.RedisOptions, output: options.Output = Format.TABLE) -> None:
     """Show every tier: its target, its pods and their calls. Changes nothing."""
     from equipoise.cli.pools_output import print_status
-    from equipoise.pools.documents import status_document
+    from equipoise.pools.observe import status_document
 
     print_status(status_document(*server.read()), output)
 
@@ -328,8 +328,7 @@ def set_config(
 def _store(
     pools: "RedisPools", settings: list[str], file: str | None, key: str
 ) -> "tuple[TierPolicy, PoolsSnapshot]":
-    from equipoise.pools.change import tiers_to_empty
-    from equipoise.pools.policy import policy_from
+    from equipoise.pools.policy import policy_from, tiers_to_empty
 
     # Thorough: a tier that is no longer in the config may still have pods.
     snapshot = pools.snapshot(is_thorough=True)
@@ -350,8 +349,7 @@ def _store(
 def _old_and_new(
     snapshot: "PoolsSnapshot", settings: list[str], file: str | None, key: str
 ) -> "tuple[TierPolicy | None, dict[str, Any]]":
-    from equipoise.pools.change import apply_changes, read_changes
-    from equipoise.pools.policy import read_policy
+    from equipoise.pools.policy import apply_changes, read_changes, read_policy
 
     if file is None:
         old = None if snapshot.config is None else read_policy(snapshot.config, key)
@@ -366,7 +364,7 @@ def _old_and_new(
 
 
 def _print_config(policy: "TierPolicy", output: Format) -> None:
-    from equipoise.pools.change import config_document
+    from equipoise.pools.policy import config_document
 
     document = config_document(policy)
     if output is not Format.TABLE:

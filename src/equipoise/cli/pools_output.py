@@ -10,9 +10,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from equipoise.cli.options import RedisOptions
 from equipoise.core.errors import BadInput, EquipoiseError, WorldFailed
-from equipoise.core.pools import PoolAnswer, PoolCode
-from equipoise.pools.documents import sentence_of, status_document
+from equipoise.core.pools import PoolAnswer, PoolCode, sentence_of
 from equipoise.pools.invariants import Invariant, Violation
+from equipoise.pools.observe import status_document
 from equipoise.pools.policy import TierType, read_policy
 from equipoise.runtime.console import Console, table
 from equipoise.runtime.output import Format, plain, print_document, warn
@@ -82,7 +82,7 @@ class TierConfig(Struct):
 
 
 class PoolsConfig(Struct):
-    """A config in its longest form; `pools.change.config_document` makes it."""
+    """A config in its longest form; `pools.policy.config_document` makes it."""
 
     tiers: Annotated[dict[str, TierConfig], Meta(min_length=1)]
     default_chain: list[str] | UnsetType = UNSET

@@ -80,7 +80,7 @@ def _source(redis: str | None, file: str | None) -> "Iterator[Callable[[], str]]
         address_of(redis)  # rejects an invalid URL before anything starts
         yield lambda: redis
     else:
-        from equipoise.adapters.redis.embedded import embedded
+        from equipoise.adapters.redis.connect import embedded
         from equipoise.runtime.redis import state_folder
 
         with embedded(state_folder()) as own:

@@ -190,8 +190,8 @@ def _decide(
     current: dict[str, str],
 ) -> "Decision":
     """Decide for one size, or run the observations of a file through the smoothing."""
-    from equipoise.proportional.decide import Observation, decide, read_inputs
-    from equipoise.proportional.replay import read_observations, replay
+    from equipoise.proportional.decide import Observation, decide, read_inputs, replay
+    from equipoise.proportional.parse import read_observations
     from equipoise.runtime.output import read_text
 
     inputs = file.spec.inputs

@@ -23,7 +23,8 @@ from equipoise.ports import PolicyObject
 from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.loop import PolicyResult, ProportionalLoop
 from equipoise.proportional.observe import Assignment, PolicyCache, assign
-from equipoise.proportional.parse import SCALING_POLICY, PolicyFile
+from equipoise.proportional.parse import PolicyFile
+from equipoise.proportional.status import SCALING_POLICY
 from equipoise.runtime.output import tell, warn
 
 PASSING = frozenset({"Gone", "Outdated"})
@@ -70,9 +71,7 @@ class _Policies:
         self.request = request
         self.session = session
         self.where = request.cluster.scope(session.client, own)
-        self.policies = KubernetesPolicies(
-            session.client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
-        )
+        self.policies = KubernetesPolicies(session.client, kind)
         self.loop = ProportionalLoop(
             cluster=session.cluster,
             sizes=KubernetesSizes(session.client, session.cluster, [self.where] if self.where else ()),

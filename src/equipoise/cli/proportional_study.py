@@ -11,9 +11,9 @@ from equipoise.cli.options import parse_span, values_of
 from equipoise.cli.plots import BLUE, INK, RED, save
 from equipoise.core.errors import BadInput
 from equipoise.core.quantity import NANO, parse_bytes
-from equipoise.proportional.functions import Slot, slots
+from equipoise.proportional.functions import Inputs, Slot, slots
+from equipoise.proportional.parse import read_observations
 from equipoise.proportional.policy import ScalingPolicySpec
-from equipoise.proportional.replay import read_observations
 from equipoise.runtime.output import read_text, stepping
 from equipoise.sim import smoothing_study as sim
 
@@ -32,7 +32,7 @@ class Studied(NamedTuple):
     hours: float
     summaries: list[sim.StrategySummary]
     first: sim.SizeHistory
-    start: sim.ClusterInputs
+    start: Inputs
     """The size that default settings are made from."""
 
 

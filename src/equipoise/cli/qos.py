@@ -49,22 +49,19 @@ def plan(
 
 def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "Decision":
     """Decide for a node as its kubelet measures it; counts are taken as reached, and cool-downs as over."""
-    from equipoise.adapters.kubernetes import list_kind
+    from equipoise.adapters.kubernetes.kinds import list_kind
     from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE, read_from_kubelet
     from equipoise.adapters.kubernetes.policies import KubernetesPolicies
     from equipoise.qos.decide import decide
-    from equipoise.qos.objects import QOS_KINDS
     from equipoise.qos.observe import PendingEffects, observe
+    from equipoise.qos.policy import QOS_KINDS
     from equipoise.qos.waterlines import memory_at_thresholds
     from equipoise.runtime.agent.node_api import read_objects
 
     nodes = list_kind(client, NODE, params={"fieldSelector": f"metadata.name={name}"}).records
     if not nodes:
         raise WorldFailed(f"node {name}: not found at {client.address}")
-    policies = (
-        KubernetesPolicies(client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural)
-        for kind in QOS_KINDS
-    )
+    policies = (KubernetesPolicies(client, kind) for kind in QOS_KINDS)
     policy, problems = read_objects(found for each in policies for found in each.listed_if_installed())
     for problem in problems:
         warn(f"left out: {problem}")

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from equipoise.core.decision import Decision
     from equipoise.recommendation.adopt import Adopted
     from equipoise.recommendation.observe import Observation
-    from equipoise.recommendation.policy import RecommendationPolicy
-    from equipoise.recommendation.record import AdviceRequest
+    from equipoise.recommendation.policy import AdviceRequest, RecommendationPolicy
 
 
 _ASKED = "How Prometheus is asked: the best way it offers, or this one"
@@ -137,7 +136,7 @@ def simulate(
     """Replay the week by Kubernetes' HPA algorithm, as it is set today and as advised. Changes nothing."""
     today = _today(current_min, current_max, current_target)
     from equipoise.cli.recommendation_replay import print_table, replayed, report
-    from equipoise.recommendation.record import AdviceRequest
+    from equipoise.recommendation.policy import AdviceRequest
 
     policy = _read_settings(settings.setting or ())
     request = FileRequest(file, workloads or (), kind, workload)
@@ -210,8 +209,7 @@ def plan(
     if about == "Resource" and output in {"hpa", "ehpa"}:
         raise BadInput(f"-o {output}: expected --type HPA, since requests are no autoscaler")
     from equipoise.cli.recommendation_output import print_advice
-    from equipoise.recommendation.policy import AdviceType
-    from equipoise.recommendation.record import AdviceRequest
+    from equipoise.recommendation.policy import AdviceRequest, AdviceType
 
     how = settings.how(algorithm)
     question = AdviceRequest(_read_settings(settings.setting or ()), AdviceType(about), how)
@@ -310,7 +308,7 @@ def _read_usage(request: FileRequest) -> "list[Observation]":
     """Return the usage of one or many workloads, grouped by the step of their samples."""
     from equipoise.adapters.sample_files import read_samples
     from equipoise.recommendation.files import FileDefaults, is_of_week, named_subject, observe, observe_many
-    from equipoise.recommendation.selection import without_kind
+    from equipoise.recommendation.observe import without_kind
     from equipoise.runtime.output import LARGE_BYTES, reading
 
     file, workload = request.path, request.workload
@@ -357,15 +355,11 @@ def _warn_of_requests(decisions: "Iterable[Decision]", request: FileRequest) -> 
 
 def _decided(question: "AdviceRequest", observation: "Observation") -> "list[Decision]":
     """Return the decisions for the workloads of one step; many of them show a progress bar."""
-    from equipoise.recommendation.decide import BATCH, decide_from, summarised
+    from equipoise.recommendation.decide import BATCH, decide_parts
 
-    parts = summarised(question.policy, observation, question.algorithm, question.about)
-    batches = -(-len(observation.subjects) // BATCH)
-    return [
-        each.decision
-        for part, numbers, containers in (counting(parts, "deciding", batches) if batches > 1 else parts)
-        for each in decide_from(question.policy, part, numbers, question.about, containers)
-    ]
+    parts, batches = decide_parts(question, observation), -(-len(observation.subjects) // BATCH)
+    counted = counting(parts, "deciding", batches) if batches > 1 else parts
+    return [each.decision for part in counted for each in part]
 
 
 def _cores(request: str | None) -> float | None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from equipoise.adapters.kubernetes import Client, KubernetesCluster
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.cluster import HpaSpecs
-from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory, PrometheusOwners
+from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
+from equipoise.adapters.prometheus.metrics import PrometheusOwners
 from equipoise.cli.journal import CommandJournal
 from equipoise.cli.plots import expect_few
 from equipoise.cli.recommendation_output import print_reasons
@@ -22,10 +23,10 @@ from equipoise.core.errors import WorldFailed
 from equipoise.engine.recording import failed_record
 from equipoise.recommendation.adopt import DONE, Adopted, HpaAdopter, by_subject, with_current
 from equipoise.recommendation.advisor import AdviceScope, Advised, DataSources, advised
-from equipoise.recommendation.observe import Observation
-from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.record import BALANCER, AdviceRequest, Batch, Examined, examine_all, record
-from equipoise.recommendation.selection import check_names, choose
+from equipoise.recommendation.decide import Batch, Examined, examine_all
+from equipoise.recommendation.explain import BALANCER, record
+from equipoise.recommendation.observe import Observation, check_names, choose
+from equipoise.recommendation.policy import AdviceRequest, AdviceType
 from equipoise.runtime.metrics_source import prometheus_metrics
 from equipoise.runtime.output import Format, counting, print_document, reading, warn
 
@@ -67,7 +68,7 @@ class KeptHistories:
     rows: dict[tuple[str, str], Observation] = field(default_factory=dict)
 
     def decide(self, batch: Batch) -> list[list[Examined]]:
-        for _, observation, _ in batch:
+        for _, observation in batch:
             for row, key in enumerate(zip(observation.subjects, observation.kinds, strict=True)):
                 self.rows[key] = observation.rows(slice(row, row + 1))
         return examine_all(batch)

@@ -9,8 +9,8 @@ from equipoise.cli.plots import BAND, BLUE, FAINT, GREY, INK, RED, RULE, dates, 
 from equipoise.cli.recommendation_replay import HpaBounds, advised, course_of, past_week, week_by_minute
 from equipoise.core.decision import Decision
 from equipoise.core.errors import BadInput
-from equipoise.recommendation.forecast import WorkloadSeries
-from equipoise.recommendation.observe import WEEK_SECONDS, Observation
+from equipoise.recommendation.forecast import WEEK_SECONDS, WorkloadSeries
+from equipoise.recommendation.observe import Observation
 from equipoise.recommendation.policy import RecommendationPolicy
 from equipoise.sim.hpa_fleet import MINUTE_SECONDS, FleetRun, by_minute, fixed, is_above
 from equipoise.stats.predict import Algorithm, predict

@@ -39,8 +39,7 @@ def simulate(
     from equipoise.core.documents import validated
     from equipoise.rotation.plan_file import set_options
     from equipoise.rotation.policy import RotationPolicy
-    from equipoise.sim.scenes import IMBALANCES
-    from equipoise.sim.study import Experiment
+    from equipoise.sim.experiment import IMBALANCES, Experiment
 
     settings = set_options(setting or ())
     validated(RotationPolicy, settings, "--set")

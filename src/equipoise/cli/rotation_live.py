@@ -15,8 +15,8 @@ from equipoise.core.quantity import print_seconds
 from equipoise.core.reason import Code
 from equipoise.ports import NotInstalled
 from equipoise.rotation.command import RotateCommand, WorkloadResult, plan
-from equipoise.rotation.execute import Ports
 from equipoise.rotation.loop import Options
+from equipoise.rotation.observe import Ports
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.status import MAYBE_EVICTED, CycleItem
 from equipoise.runtime.output import tell, warn

@@ -6,7 +6,8 @@ from typing import Any
 
 from equipoise.runtime.output import stepping
 from equipoise.sim import study as sim
-from equipoise.sim.futility import Futility, futility
+from equipoise.sim.experiment import Experiment
+from equipoise.sim.study import Futility, futility
 
 Found = Sequence[tuple[sim.CauseStudied, Futility | None]]
 
@@ -20,7 +21,7 @@ LEGEND = {
 }
 
 
-def study(cause: str, seeds: int, question: sim.Experiment) -> tuple[sim.CauseStudied, Futility | None]:
+def study(cause: str, seeds: int, question: Experiment) -> tuple[sim.CauseStudied, Futility | None]:
     """Return the study of one cause; if the load itself is unequal, also whether the loop stops rotating."""
     with stepping(f"{cause}: rotating", seeds) as on_step:
         studied = sim.study(cause, seeds, question, on_progress=on_step)
@@ -30,7 +31,7 @@ def study(cause: str, seeds: int, question: sim.Experiment) -> tuple[sim.CauseSt
         return studied, futility(cause, studied.worlds, question, on_progress=on_step)
 
 
-def document(question: sim.Experiment, found: Found) -> dict[str, Any]:
+def document(question: Experiment, found: Found) -> dict[str, Any]:
     return {
         "pods": question.pods,
         "settings": dict(question.settings),
@@ -82,7 +83,7 @@ def futility_sentence(ending: Futility) -> str:
     return f"{balanced}, {ending.futile} futile after at most {most} failures in a row."
 
 
-def print_tables(question: sim.Experiment, found: Found) -> None:
+def print_tables(question: Experiment, found: Found) -> None:
     """Print one table per cause with a conclusion, and a legend."""
     from equipoise.runtime.console import Console
 

@@ -13,8 +13,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from equipoise.cli.manifests import KINDS
-from equipoise.core import documents
 from equipoise.core.quantity import parse_cores, parse_seconds
+from equipoise.crd import definition
 from equipoise.crd.definition import DefinedKind, schema_of
 from equipoise.rotation.plan_file import PlanFile
 from equipoise.rotation.policy import RotationPolicy
@@ -125,7 +125,7 @@ def json_schema(name: str) -> Shape:
     assert len(SCHEMAS) == len(_DOCUMENTS) + len(_MANIFESTS), "a document is named like a kind"
     title, source = SCHEMAS[name]
     if isinstance(source, str):
-        shape = documents.json_schema(resolve_name(f"equipoise.{source}"))
+        shape = definition.json_schema(resolve_name(f"equipoise.{source}"))
     else:
         shape = source()
     return shape if "openapi" in shape else {"$schema": DIALECT, "title": title, **shape}

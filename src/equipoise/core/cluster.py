@@ -4,7 +4,8 @@ Every field is read by some balancer. Times are Unix seconds, CPU is cores, memo
 pods have in common (containers, labels, owners) are shared by reference.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -101,6 +102,10 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
     uid: str
 
 
+FINISHED = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that have ended: only their objects are left."""
+
+
 class Pod(msgspec.Struct, frozen=True, gc=False):
     """A pod as the balancers see it."""
 
@@ -163,7 +168,6 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether these labels satisfy the term."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -183,7 +187,6 @@ class Selector(msgspec.Struct, frozen=True, gc=False):
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether an object with these labels is selected."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
@@ -210,7 +213,6 @@ class Workload(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def object_ref(self) -> ObjectRef:
-        """Return the object of events about the workload."""
         ref = self.ref
         return ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, self.uid)
 
@@ -253,6 +255,14 @@ class Hpa(msgspec.Struct, frozen=True, gc=False):
     labels: tuple[tuple[str, str], ...] = ()
     tolerance_up: float = TOLERANCE
     tolerance_down: float = TOLERANCE
+
+
+def hpas_by_workload(hpas: Iterable[Hpa]) -> Mapping[WorkloadRef, Sequence[Hpa]]:
+    """Return the HPAs by the target of their `scaleTargetRef`."""
+    found: dict[WorkloadRef, list[Hpa]] = defaultdict(list)
+    for hpa in hpas:
+        found[hpa.target.canonical].append(hpa)
+    return found
 
 
 class HpaSpec(msgspec.Struct, frozen=True):

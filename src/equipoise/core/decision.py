@@ -9,7 +9,11 @@ import msgspec
 from equipoise.core.reason import Code, Reason
 
 
-class EvictPod(msgspec.Struct, frozen=True, tag_field="kind", tag="EvictPod", omit_defaults=True):
+class TaggedAction(msgspec.Struct, frozen=True, tag_field="kind", tag=True, omit_defaults=True):
+    """An action; in JSON its `kind` is the name of its class."""
+
+
+class EvictPod(TaggedAction, frozen=True):
     """Ask the API server to evict one incarnation of a pod."""
 
     pod: str
@@ -23,7 +27,7 @@ class EvictPod(msgspec.Struct, frozen=True, tag_field="kind", tag="EvictPod", om
     """None: the pod's own grace period."""
 
 
-class ThrottlePod(msgspec.Struct, frozen=True, tag_field="kind", tag="ThrottlePod", omit_defaults=True):
+class ThrottlePod(TaggedAction, frozen=True):
     """Lower what a pod may use: its containers' CPU quotas, or have the kernel reclaim its memory.
 
     Actions on a node name a pod as NAMESPACE/NAME, so their `namespace` is empty.
@@ -41,7 +45,7 @@ class ThrottlePod(msgspec.Struct, frozen=True, tag_field="kind", tag="ThrottlePo
     """The bytes to reclaim from each container."""
 
 
-class RestorePod(msgspec.Struct, frozen=True, tag_field="kind", tag="RestorePod", omit_defaults=True):
+class RestorePod(TaggedAction, frozen=True):
     """Raise the CPU quotas of a throttled pod again; -1 is unlimited."""
 
     pod: str
@@ -53,9 +57,7 @@ class RestorePod(msgspec.Struct, frozen=True, tag_field="kind", tag="RestorePod"
     quota: dict[str, int] | None = None
 
 
-class DisableScheduling(
-    msgspec.Struct, frozen=True, tag_field="kind", tag="DisableScheduling", omit_defaults=True
-):
+class DisableScheduling(TaggedAction, frozen=True):
     """Let no new pod come to a node."""
 
     node: str
@@ -66,9 +68,7 @@ class DisableScheduling(
     namespace: str = ""
 
 
-class EnableScheduling(
-    msgspec.Struct, frozen=True, tag_field="kind", tag="EnableScheduling", omit_defaults=True
-):
+class EnableScheduling(TaggedAction, frozen=True):
     """Let pods come to a node again."""
 
     node: str
@@ -77,14 +77,7 @@ class EnableScheduling(
     namespace: str = ""
 
 
-class MovePod(
-    msgspec.Struct,
-    frozen=True,
-    tag_field="kind",
-    tag="MovePod",
-    rename={"source": "from", "destination": "to"},
-    omit_defaults=True,
-):
+class MovePod(TaggedAction, frozen=True, rename={"source": "from", "destination": "to"}):
     """Move an idle pod from one tier to another; with a UID, only that incarnation of it."""
 
     pod: str
@@ -94,7 +87,7 @@ class MovePod(
     uid: str = ""
 
 
-class SetResources(msgspec.Struct, frozen=True, tag_field="kind", tag="SetResources", omit_defaults=True):
+class SetResources(TaggedAction, frozen=True):
     """Set the requests and limits of a workload's pods, container by container."""
 
     workload: str
@@ -105,7 +98,7 @@ class SetResources(msgspec.Struct, frozen=True, tag_field="kind", tag="SetResour
     uid: str = ""
 
 
-class ApplyHpa(msgspec.Struct, frozen=True, tag_field="kind", tag="ApplyHpa", omit_defaults=True):
+class ApplyHpa(TaggedAction, frozen=True):
     """Make a workload's HPA, or bring the one that we made to this."""
 
     workload: str
@@ -116,7 +109,7 @@ class ApplyHpa(msgspec.Struct, frozen=True, tag_field="kind", tag="ApplyHpa", om
     uid: str = ""
 
 
-class TierPodAction(msgspec.Struct, frozen=True, omit_defaults=True):
+class TierPodAction(TaggedAction, frozen=True):
     """What the actions about one pod of a tier have in common."""
 
     pod: str
@@ -124,23 +117,23 @@ class TierPodAction(msgspec.Struct, frozen=True, omit_defaults=True):
     namespace: str = ""
 
 
-class RegisterPod(TierPodAction, frozen=True, tag_field="kind", tag="RegisterPod", omit_defaults=True):
+class RegisterPod(TierPodAction, frozen=True):
     """Take a pod that Kubernetes has into a tier; another incarnation of a name replaces the old one."""
 
 
-class UnregisterPod(TierPodAction, frozen=True, tag_field="kind", tag="UnregisterPod", omit_defaults=True):
+class UnregisterPod(TierPodAction, frozen=True):
     """Forget a pod that Kubernetes has no more, its calls with it."""
 
 
-class SuspendPod(TierPodAction, frozen=True, tag_field="kind", tag="SuspendPod", omit_defaults=True):
+class SuspendPod(TierPodAction, frozen=True):
     """Assign no more calls to a pod while it is not ready; its calls go on."""
 
 
-class ResumePod(TierPodAction, frozen=True, tag_field="kind", tag="ResumePod", omit_defaults=True):
+class ResumePod(TierPodAction, frozen=True):
     """Assign calls to a suspended pod again."""
 
 
-class RecoverPod(TierPodAction, frozen=True, tag_field="kind", tag="RecoverPod", omit_defaults=True):
+class RecoverPod(TierPodAction, frozen=True):
     """Put back a pod that nobody holds; only ever seen as an outcome, since a script decides it."""
 
 
@@ -267,7 +260,6 @@ class Record(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, line: bytes | str) -> "Record":
-        """Return the record that `to_json` has written."""
         return msgspec.json.decode(line, type=cls)
 
 
@@ -285,7 +277,6 @@ def plan_document(balancer: str, decisions: list[Decision]) -> dict[str, Any]:
 
 
 def outcome_document(outcome: Outcome) -> dict[str, Any]:
-    """Return the document of an action and its outcome."""
     action: dict[str, Any] = msgspec.to_builtins(outcome.action)
     return action | {"result": outcome.result, "detail": outcome.detail}
 

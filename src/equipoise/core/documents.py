@@ -13,7 +13,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import msgspec
 import yaml
 from pydantic import BaseModel, ValidationError
 
@@ -120,7 +119,6 @@ class Loader(CSafeLoader):  # type: ignore[misc]  # which of the two it is, the 
         return number
 
     def construct_word(self, node: Any) -> bool | None:
-        """Return true, false or nothing."""
         word = self.construct_scalar(node)
         if word not in _TRUE | _FALSE | _NULL:
             raise _refused(node, f"expected true, false or null, got {word[:SHOWN_MAX]!r}")
@@ -321,12 +319,9 @@ Model = TypeVar("Model", bound=BaseModel)
 _SENTENCES = {
     "extra_forbidden": "unknown key",
     "missing": "missing",
-    "model_type": "expected a mapping",
-    "dict_type": "expected a mapping",
-    "list_type": "expected a list",
-    "tuple_type": "expected a list",
+    **dict.fromkeys(("model_type", "dict_type"), "expected a mapping"),
+    **dict.fromkeys(("list_type", "tuple_type"), "expected a list"),
 }
-_SHOWN_MAX = 60
 
 
 def validated(model: type[Model], document: object, source: str) -> Model:
@@ -335,6 +330,13 @@ def validated(model: type[Model], document: object, source: str) -> Model:
         return model.model_validate(document)
     except DECODE_ERRORS as error:
         raise BadInput(f"{source}: {explain(error)}") from error
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a document without keys whose value is null: null counts as absent, as in Kubernetes."""
+    if isinstance(value, Mapping):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -368,31 +370,4 @@ def _shown(value: object) -> str:
     if isinstance(value, Mapping | list):
         return "a mapping" if isinstance(value, Mapping) else "a list"
     text = repr(value)
-    return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"
-
-
-def json_schema(kind: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a struct as it is written: a field is required unless it may be `UNSET`."""
-    (root,), parts = msgspec.json.schema_components((kind,), ref_template="{name}")
-    schema: dict[str, Any] = _written_out(root, parts)
-    return schema
-
-
-def _written_out(node: Any, parts: Mapping[str, Any]) -> Any:
-    """Put each part where it is referred to; none of our documents holds itself."""
-    if isinstance(node, list):
-        return [_written_out(part, parts) for part in node]
-    if not isinstance(node, dict):
-        return node
-    if "$ref" in node:
-        return _written_out(parts[node["$ref"]], parts)
-    made = {
-        key: _written_out(part, parts) for key, part in node.items() if key not in {"title", "properties"}
-    }
-    if "properties" in node:
-        made["properties"] = {name: _written_out(part, parts) for name, part in node["properties"].items()}
-        always = {name for name, part in made["properties"].items() if part.pop("default", None) is not None}
-        made["required"] = [name for name in made["properties"] if name in {*node["required"], *always}]
-        if not made["required"]:
-            del made["required"]
-    return made
+    return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 1] + "…"

@@ -1,4 +1,4 @@
-"""Pools of pods in Redis: snapshots, answers of writers, and names that are part of a Redis key."""
+"""Pools of pods in Redis: snapshots, answers of writers with their sentences, and names within Redis keys."""
 
 import re
 from enum import StrEnum
@@ -121,6 +121,44 @@ class PoolAnswer(msgspec.Struct, frozen=True):
     pod: str = ""
     tier: str = ""
     detail: str = ""
+
+
+SENTENCES = {
+    PoolCode.ALLOCATED: "{pod} of {tier} serves the call {call}.",
+    PoolCode.NONE_FREE: "no pod is free{in_tier}",
+    PoolCode.NO_TIER: "--tier: expected a tier of the config",
+    PoolCode.CALL_TAKEN: "the call {call} is another allocator's",
+    PoolCode.RELEASED: "{pod} is released{in_tier}.",
+    PoolCode.UNKNOWN_CALL: "There is no call {call}, or it has ended.",
+    PoolCode.NOT_OWNER: "the call {call} is served by {pod}",
+    PoolCode.RENEWED: "{pod} goes on with the call {call}.",
+    PoolCode.LEASE_LOST: "{pod} no longer belongs to the call {call}",
+    PoolCode.DRAINED: "{pod} of {tier} gets no more calls; it has {detail}.",
+    PoolCode.UNDRAINED: "{pod} of {tier} gets calls again.",
+    PoolCode.NOT_DRAINING: "{pod} of {tier} is not draining; nothing to do.",
+    PoolCode.NOT_THERE: "{pod} is in no tier.",
+    PoolCode.REGISTERED: "{pod} is in {tier} now.",
+    PoolCode.REPLACED: "{pod} is another pod now; the calls of the old one ended. It is in {tier}.",
+    PoolCode.KNOWN: "{pod} is in {tier} already; nothing to do.",
+    PoolCode.UNREGISTERED: "{pod} is forgotten.",
+    PoolCode.OTHER_UID: "{pod} is another incarnation now",
+    PoolCode.MERCHANT: "{pod} belongs to a merchant's pool, which is left alone",
+    PoolCode.UNSOUND: "the keys of {pod} contradict each other; `equipoise pools fsck` tells how",
+}
+
+
+def sentence_of(answer: PoolAnswer, *, call: str = "", tier: str = "") -> str:
+    """Return the sentence for the answer of a script that writes."""
+    tier = answer.tier or tier
+    if answer.code is PoolCode.UNSOUND and answer.detail:
+        return f"{answer.pod}: {answer.detail}"
+    return SENTENCES.get(answer.code, answer.code.value).format(
+        pod=answer.pod,
+        call=call,
+        tier=tier,
+        in_tier=f" in {tier}" if tier else "",
+        detail=f"{answer.detail} calls" if answer.detail != "1" else "1 call",
+    )
 
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")

@@ -3,6 +3,8 @@
 The API server requires structural schemas: no references, and one type for each node. They are derived from
 pydantic's JSON Schema, so that bounds, patterns and defaults are defined once. A keyword without a structural
 form is an error here, and not at the installation.
+
+The JSON Schemas of documents that we write are made here, too, from their structs.
 """
 
 import json
@@ -12,6 +14,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
+import msgspec
 from pydantic import BaseModel
 
 
@@ -38,13 +41,11 @@ class DefinedKind:
     body: Mapping[str, type[BaseModel]]
     required: tuple[str, ...] = ()
     short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ("equipoise",)
     is_namespaced: bool = True
     columns: tuple[Column, ...] = ()
 
     @property
     def api_version(self) -> str:
-        """What a manifest writes as `apiVersion`."""
         return f"{self.group}/{self.version}"
 
     @property
@@ -60,6 +61,7 @@ class DefinedKind:
 
 Schema = dict[str, Any]
 
+EMPTY: tuple[object, ...] = (None, "", [], {})
 _ORDER = (
     *("description", "type", "format", "default", "enum", "pattern", "minLength", "maxLength"),
     *("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "minItems", "maxItems", "maxProperties"),
@@ -86,20 +88,7 @@ def _node(
     raw: Mapping[str, Any], definitions: Mapping[str, Any], within: tuple[str, ...], path: str
 ) -> Schema:
     node, within = _inlined(raw, definitions, within, path)
-    for keyword in ("title", "$defs", "propertyNames"):
-        node.pop(keyword, None)
-    # What is empty is the same as absent, and need not be stored in every object.
-    if (default := _tidy(node.pop("default", None))) not in (None, "", [], {}):
-        node["default"] = default
-    if "const" in node:
-        node["enum"] = [node.pop("const")]
-    _exclusive(node, "exclusiveMinimum", "minimum")
-    _exclusive(node, "exclusiveMaximum", "maximum")
-    if "patternProperties" in node:
-        # No structural form says what keys look like: that check stays with us.
-        (node["additionalProperties"],) = node.pop("patternProperties").values()
-    if isinstance(node.get("additionalProperties"), bool):
-        _closed(node, path)
+    _translate(node, path)
     if unknown := sorted(set(node) - set(_ORDER)):
         raise TypeError(f"{path}: {', '.join(unknown)} has no structural form")
     for keyword in ("items", "additionalProperties"):
@@ -111,6 +100,27 @@ def _node(
             for name, part in node["properties"].items()
         }
     return {keyword: node[keyword] for keyword in _ORDER if keyword in node}
+
+
+def _translate(node: Schema, path: str) -> None:
+    """Replace what JSON Schema says by what OpenAPI 3.0 says, as far as there is a structural form."""
+    for keyword in ("title", "$defs", "propertyNames"):
+        node.pop(keyword, None)
+    # What is empty is the same as absent, and need not be stored in every object.
+    if (default := _tidy(node.pop("default", None))) not in EMPTY:
+        node["default"] = default
+    if "const" in node:
+        node["enum"] = [node.pop("const")]
+    for keyword, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if keyword in node:  # OpenAPI 3.0 says it with a flag beside the bound
+            node[bound], node[keyword] = node[keyword], True
+    if "patternProperties" in node:
+        # No structural form says what keys look like: that check stays with us.
+        (node["additionalProperties"],) = node.pop("patternProperties").values()
+    is_open = isinstance(node.get("additionalProperties"), bool) and node.pop("additionalProperties")
+    if is_open and not node.get("x-kubernetes-preserve-unknown-fields"):
+        # Unknown keys are refused by default here; a mapping that takes any must say so.
+        raise TypeError(f"{path}: a mapping of anything needs x-kubernetes-preserve-unknown-fields")
 
 
 def _inlined(
@@ -132,24 +142,11 @@ def _inlined(
     return node, within
 
 
-def _exclusive(node: Schema, keyword: str, bound: str) -> None:
-    """OpenAPI 3.0 says it with a flag beside the bound."""
-    if keyword in node:
-        node[bound], node[keyword] = node[keyword], True
-
-
-def _closed(node: Schema, path: str) -> None:
-    """Unknown keys are refused by default here; a mapping that takes any must say so."""
-    is_open = node.pop("additionalProperties")
-    if is_open and not node.get("x-kubernetes-preserve-unknown-fields"):
-        raise TypeError(f"{path}: a mapping of anything needs x-kubernetes-preserve-unknown-fields")
-
-
 def _tidy(value: Any) -> Any:
     """Leave out what is empty, and write whole numbers as such."""
     if isinstance(value, dict):
         parts = {key: _tidy(part) for key, part in value.items()}
-        return {key: part for key, part in parts.items() if part not in (None, "", [], {})}
+        return {key: part for key, part in parts.items() if part not in EMPTY}
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -170,6 +167,22 @@ class Standing(StrEnum):
 
 def definition(kind: DefinedKind) -> dict[str, Any]:
     """Return the whole object, ready to apply."""
+    names = {
+        "kind": kind.name,
+        "listKind": f"{kind.name}List",
+        "plural": kind.plural,
+        "singular": kind.name.lower(),
+        "shortNames": list(kind.short_names),
+        "categories": [OWNER],
+    }
+    version = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": [_column(column) for column in kind.columns],
+        "subresources": {"status": {}} if "status" in kind.body else {},
+        "schema": {"openAPIV3Schema": schema_of(kind)},
+    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -180,56 +193,59 @@ def definition(kind: DefinedKind) -> dict[str, Any]:
         "spec": {
             "group": kind.group,
             "scope": "Namespaced" if kind.is_namespaced else "Cluster",
-            "names": _names(kind),
-            "versions": [_version(kind)],
+            "names": _filled(names),
+            "versions": [_filled(version)],
         },
     }
+
+
+def _column(column: Column) -> Schema:
+    shown = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    return _filled({**shown, "description": column.description, "priority": column.priority})
+
+
+def _filled(fields: Schema) -> Schema:
+    return {name: value for name, value in fields.items() if value}
 
 
 def schema_of(kind: DefinedKind) -> Schema:
     """Return the structural schema of a whole object of this kind."""
-    parts = {part: structural(model) for part, model in kind.body.items()}
-    return {
+    whole = {
         "description": kind.description,
         "type": "object",
-        **({"required": list(kind.required)} if kind.required else {}),
+        "required": list(kind.required),
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            **parts,
+            **{part: structural(model) for part, model in kind.body.items()},
         },
     }
+    return _filled(whole)
 
 
-def _names(kind: DefinedKind) -> dict[str, Any]:
-    names: dict[str, Any] = {
-        "kind": kind.name,
-        "listKind": f"{kind.name}List",
-        "plural": kind.plural,
-        "singular": kind.name.lower(),
+def json_schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a struct as it is written: a field is required unless it may be `UNSET`."""
+    (root,), parts = msgspec.json.schema_components((kind,), ref_template="{name}")
+    schema: dict[str, Any] = _written_out(root, parts)
+    return schema
+
+
+def _written_out(node: Any, parts: Mapping[str, Any]) -> Any:
+    """Put each part where it is referred to; none of our documents holds itself."""
+    if isinstance(node, list):
+        return [_written_out(part, parts) for part in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _written_out(parts[node["$ref"]], parts)
+    made = {
+        key: _written_out(part, parts) for key, part in node.items() if key not in {"title", "properties"}
     }
-    if kind.short_names:
-        names["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        names["categories"] = list(kind.categories)
-    return names
-
-
-def _version(kind: DefinedKind) -> dict[str, Any]:
-    version: dict[str, Any] = {"name": kind.version, "served": True, "storage": True}
-    if kind.columns:
-        version["additionalPrinterColumns"] = [_column(column) for column in kind.columns]
-    if "status" in kind.body:
-        version["subresources"] = {"status": {}}
-    version["schema"] = {"openAPIV3Schema": schema_of(kind)}
-    return version
-
-
-def _column(column: Column) -> dict[str, Any]:
-    shown: dict[str, Any] = {"name": column.name, "type": column.type, "jsonPath": column.path}
-    if column.description:
-        shown["description"] = column.description
-    if column.priority:
-        shown["priority"] = column.priority
-    return shown
+    if "properties" in node:
+        made["properties"] = {name: _written_out(part, parts) for name, part in node["properties"].items()}
+        always = {name for name, part in made["properties"].items() if part.pop("default", None) is not None}
+        made["required"] = [name for name in made["properties"] if name in {*node["required"], *always}]
+        if not made["required"]:
+            del made["required"]
+    return made

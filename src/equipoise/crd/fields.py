@@ -78,13 +78,11 @@ class Text:
     length_max: int
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Check the form after the type."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the schema in the API server's words."""
         return handler(schema) | {"pattern": self.pattern, "maxLength": self.length_max}
 
     def _check(self, value: str) -> str:
@@ -107,7 +105,6 @@ class Span:
     seconds_max: float = SPAN_SECONDS_MAX
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Read any notation; write the one with units."""
         return core_schema.with_info_before_validator_function(
             self._read,
             handler(source),
@@ -117,7 +114,6 @@ class Span:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the schema: a whole number of seconds, or text."""
         return {
             "x-kubernetes-int-or-string": True,
             "pattern": SPAN_PATTERN,
@@ -149,17 +145,12 @@ class UniqueBy:
     field: str
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Refuse the second item with the same key."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the rule in the API server's words."""
-        return handler(schema) | {
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": [self.field],
-        }
+        return handler(schema) | {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [self.field]}
 
     def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
         seen: set[Hashable] = set()
@@ -183,14 +174,9 @@ class OneOrMany:
     items are still described. A key that only the shorthand has is open altogether.
     """
 
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Judge the list; the shorthand has become one before."""
-        return handler(source)
-
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Leave out what holds for lists only."""
         lists_only = ("type", "minItems", "x-kubernetes-list-type", "x-kubernetes-list-map-keys")
         written = {key: part for key, part in handler(schema).items() if key not in lists_only}
         return written | OPEN
@@ -277,16 +263,13 @@ class AmountOf:
     is_above_zero: bool = False
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Read any notation; write a quantity."""
         return core_schema.with_info_plain_validator_function(
-            self._read,
-            serialization=core_schema.plain_serializer_function_ser_schema(str, when_used="json"),
+            self._read, serialization=core_schema.plain_serializer_function_ser_schema(str, when_used="json")
         )
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the schema: a whole number, or text."""
         least = {} if self.is_signed else {"minimum": 1 if self.is_above_zero else 0}
         return {
             "x-kubernetes-int-or-string": True,

@@ -98,13 +98,9 @@ def _list(schema: Schema, value: list[Any], path: str) -> Iterator[Problem]:
 def _text(schema: Schema, value: str, path: str) -> Iterator[Problem]:
     if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf):
         yield Problem(path, f"expected at most {schema.get('maxLength')} characters")
-    if "pattern" in schema and not re.search(_anchored(schema["pattern"]), value):
+    # `$` is the very end on the server; in Python it would let a newline follow.
+    if "pattern" in schema and not re.search(re.sub(r"\$$", r"\\Z", schema["pattern"]), value):
         yield Problem(path, f"expected text like {schema['pattern']}")
-
-
-def _anchored(pattern: str) -> str:
-    """`$` is the very end on the server; in Python it would let a newline follow."""
-    return pattern[:-1] + r"\Z" if pattern.endswith("$") else pattern
 
 
 def _number(schema: Schema, value: float, path: str) -> Iterator[Problem]:
@@ -179,23 +175,18 @@ def _judged(model: type[BaseModel], part: Any, at: str) -> Iterator[Problem]:
     try:
         model.model_validate_json(json.dumps(part), strict=True, by_alias=True, by_name=False)
     except DECODE_ERRORS as error:
-        yield from explained(error, at)
+        yield from _explained(error, at)
 
 
-def explained(error: Exception, at: str) -> Iterator[Problem]:
+def _explained(error: Exception, at: str) -> Iterator[Problem]:
     """Explain every bad field, not only the first."""
     if not isinstance(error, ValidationError):
         yield Problem(at, str(error))
         return
     for detail in error.errors(include_url=False):
-        alone = ValidationError.from_exception_data(
-            error.title,
-            [
-                InitErrorDetails(
-                    type=detail["type"], loc=detail["loc"], input=detail["input"], ctx=detail.get("ctx", {})
-                )
-            ],
-        )
+        context = detail.get("ctx", {})
+        one = InitErrorDetails(type=detail["type"], loc=detail["loc"], input=detail["input"], ctx=context)
+        alone = ValidationError.from_exception_data(error.title, [one])
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"])
         message = explain(alone).removeprefix(f"{path.removeprefix('.') or 'document'}: ")
         message = re.sub(r"^\w+ should have ", "expected ", message).replace(" after validation", "")

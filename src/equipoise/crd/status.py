@@ -68,6 +68,18 @@ class WorkloadDecision(SchemaPart):
     at: Moment | None = Field(None, description="Since when this has been the reason.")
 
 
+class PolicyStatus(SchemaPart):
+    """What the status of every policy begins with."""
+
+    observed_generation: Count | None = Field(
+        None, alias="observedGeneration", description="The generation that this status is about."
+    )
+    conditions: Conditions = Field((), description="Ready, and why not.")
+    last_decision: LastDecision | None = Field(
+        None, alias="lastDecision", description="The decision that was made last."
+    )
+
+
 Word = Annotated[str, Text(r"^[A-Za-z][A-Za-z0-9]*$", "one word of letters and digits", 63)]
 
 

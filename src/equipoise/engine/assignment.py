@@ -1,15 +1,16 @@
-"""Which policies can be followed, and why the others cannot, for every balancer that has policies.
+"""Which policies can be followed, why the others cannot, and which pods belong to their workloads.
 
 A policy that cannot be parsed is not followed, and its status has the reason; the others are followed. Which
 of two policies with the same target is followed, each balancer decides: the first by name (rotation), neither
 (proportional), the oldest (recommendation).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from equipoise.core.cluster import ObjectRef
+from equipoise.core.cluster import ObjectRef, Pod, Selector, Workload, WorkloadRef
 from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.engine.isolation import Isolation, failed_reason
@@ -65,3 +66,62 @@ def assign_each(
             found[policy.ref] = assigned
     assert found.keys().isdisjoint(rejected), "a policy is followed or rejected"
     return found, rejected
+
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def pods_by_workload(
+    workloads: Iterable[Workload],
+    pods: Iterable[Pod],
+    isolation: Isolation | None = None,
+    owns: Callable[[Workload, Pod], bool] | None = None,
+) -> Mapping[WorkloadRef, Sequence[Pod]]:
+    """Return the pods of each workload: those that its selector matches in its namespace, as for its HPA.
+
+    With `owns`, only those that it owns: selectors may overlap, and anyone can write labels. A workload
+    whose selector fails is left out: its pods are unknown.
+    """
+    isolation = isolation or Isolation()
+    alike: dict[tuple[str, Labels], list[Pod]] = defaultdict(list)
+    for pod in pods:
+        alike[pod.namespace, pod.labels].append(pod)
+    # An index by the rarest label makes the cost independent of other workloads' pods.
+    by_label: dict[tuple[str, str, str], list[Labels]] = defaultdict(list)
+    for namespace, labels in alike:
+        for key, value in labels:
+            by_label[namespace, key, value].append(labels)
+    found: dict[WorkloadRef, Sequence[Pod]] = {}
+
+    def matched(workload: Workload) -> list[Pod]:
+        namespace = workload.ref.namespace
+        return [
+            pod
+            for labels in _label_sets(workload.selector, namespace, alike, by_label)
+            if workload.selector.matches(dict(labels))
+            for pod in alike[namespace, labels]
+            if owns is None or owns(workload, pod)
+        ]
+
+    for workload in workloads:
+        own = isolation.attempt(workload.ref.subject, partial(matched, workload))
+        if not isinstance(own, FailedTurn):
+            found[workload.ref] = own
+    return found
+
+
+def _label_sets(
+    selector: Selector,
+    namespace: str,
+    alike: Mapping[tuple[str, Labels], object],
+    by_label: Mapping[tuple[str, str, str], Sequence[Labels]],
+) -> Sequence[Labels]:
+    """Return the fewest label sets that the selector may match; an empty selector matches nothing."""
+    if not selector.requirements:
+        return []
+    exact = [
+        by_label.get((namespace, term.key, term.values[0]), ())
+        for term in selector.requirements
+        if term.operator == "In" and len(term.values) == 1
+    ]
+    return min(exact, key=len) if exact else [labels for place, labels in alike if place == namespace]

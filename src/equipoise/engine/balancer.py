@@ -61,6 +61,25 @@ class GaugeSpec(NamedTuple):
     """Returns the series of a decision; None leaves the subject's series unchanged."""
 
 
+WORKLOAD_LABELS = ("namespace", "workload")
+
+
+def workload_labels(subject: str) -> Labels:
+    """Return the values of `WORKLOAD_LABELS` for a subject such as `shop/web`."""
+    namespace, _, name = subject.rpartition("/")
+    return namespace, name
+
+
+def workload_gauge(name: str, number: str, what: str) -> GaugeSpec:
+    """Return a gauge of this number by workload; a missing number has no series, rather than a 0."""
+
+    def read(decision: Decision) -> Iterable[tuple[Labels, float]]:
+        value = decision.reason.numbers.get(number)
+        return () if value is None else ((workload_labels(decision.subject), float(value)),)
+
+    return GaugeSpec(name, what, WORKLOAD_LABELS, read)
+
+
 class CounterSpec(NamedTuple):
     """A counter that is read from each cycle."""
 

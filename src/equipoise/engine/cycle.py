@@ -20,7 +20,6 @@ def record_failure(
     balancer: str,
     journal: Journal,
     isolation: Isolation,
-    *,
     at: float,
     record_id: str,
     outcomes: Sequence[Outcome] = (),

@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from equipoise.core.backoff import KeyedBackoff
 from equipoise.core.decision import Decision, Outcome
-from equipoise.core.errors import EquipoiseError, WorldFailed
+from equipoise.core.errors import EquipoiseError, KeyedBackoff, WorldFailed
 from equipoise.core.reason import Code, Reason
 from equipoise.ports import FailedTurn, Leadership
 

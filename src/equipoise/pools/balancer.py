@@ -36,14 +36,12 @@ def redecide(recorded: Record) -> Decision:
 
 def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
     """Return the loop; it watches the pods that the settings select."""
-    options = settings.pools
-    interval_seconds = settings.interval_seconds("pools")
+    options, interval_seconds = settings.pools, settings.interval_seconds("pools")
     namespace = _expected(options.namespace, "namespace", "where the pods of the tiers are")
     selector = _expected(options.selector, "selector", "their labels, such as app=voice-agent")
-    tiers = wiring.pools()
     pods = wiring.selected_pods(namespace, selector)
     return PoolsLoop(
-        pools=tiers,
+        pools=wiring.pools(),
         pods=pods.pods,
         is_gone=pods.is_gone,
         pauses=wiring.pauses,
@@ -103,18 +101,18 @@ def _missing(decision: Decision) -> Iterable[tuple[Labels, float]] | None:
 
 
 def _moves(report: CycleReport) -> Iterator[tuple[str, Labels]]:
-    for outcome in report.outcomes:
-        action = outcome.action
-        if report.decisions and isinstance(action, MovePod) and outcome.result == PoolCode.MOVED:
-            subject = report.decisions[0].subject
-            yield subject, (_prefix(report.decisions[0]), action.source, action.destination)
+    for decision in report.decisions[:1]:
+        for outcome in report.outcomes:
+            action = outcome.action
+            if isinstance(action, MovePod) and outcome.result == PoolCode.MOVED:
+                yield decision.subject, (_prefix(decision), action.source, action.destination)
 
 
 def _recovered(report: CycleReport) -> Iterator[tuple[str, Labels]]:
-    for outcome in report.outcomes:
-        is_recovered = isinstance(outcome.action, RecoverPod) and outcome.result == PoolCode.RECOVERED
-        if report.decisions and is_recovered:
-            yield report.decisions[0].subject, (_prefix(report.decisions[0]),)
+    for decision in report.decisions[:1]:
+        for outcome in report.outcomes:
+            if isinstance(outcome.action, RecoverPod) and outcome.result == PoolCode.RECOVERED:
+                yield decision.subject, (_prefix(decision),)
 
 
 def log_lines(result: CycleReport | Exception) -> Iterator[LogLine]:

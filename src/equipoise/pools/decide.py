@@ -60,20 +60,13 @@ def decide(policy: TierPolicy, observation: Observation) -> Decided[TierBalance]
         skipped_draining=skipped[Activity.DRAINING],
         missing=max(0, policy.pods_targeted - pods),
     )
-    _assert_sound(balance, moves)
+    taken, given = Counter(move.source for move in moves), Counter(move.destination for move in moves)
+    assert taken <= Counter(over), "no tier gives more pods than it has over its target"
+    assert given <= Counter(under), "no tier gets more pods than it has under its target"
     code, sentence = _explain(balance, moves)
     if balance.missing:
         sentence += f" The targets demand {balance.missing} more pods than there are."
     return Decided(Decision(observation.subject, Reason.of(code, sentence, balance), moves), balance)
-
-
-def _assert_sound(balance: TierBalance, moves: tuple[MovePod, ...]) -> None:
-    sources, destinations = (
-        Counter(move.source for move in moves),
-        Counter(move.destination for move in moves),
-    )
-    assert sources <= Counter(balance.over), "no tier gives more pods than it has over its target"
-    assert destinations <= Counter(balance.under), "no tier gets more pods than it has under its target"
 
 
 def _moves(
@@ -123,13 +116,11 @@ def _explain(balance: TierBalance, moves: tuple[MovePod, ...]) -> tuple[Code, st
         return Code.NOWHERE_TO_MOVE, f"Over target: {over}. No tier is under its target, so all pods stay."
     if not balance.over:
         return Code.NOTHING_TO_TAKE, f"Under target: {under}. No tier is over its target to take pods from."
+    targets = f"Over target: {over}; under target: {under}."
     if not moves:
-        return (
-            Code.ALL_BUSY,
-            f"Over target: {over}; under target: {under}. Every pod there is busy, leased or draining.",
-        )
+        return Code.ALL_BUSY, f"{targets} Every pod there is busy, leased or draining."
     pods = "1 pod moves" if len(moves) == 1 else f"{len(moves)} pods move"
-    return Code.REBALANCE, f"Over target: {over}; under target: {under}. {pods}."
+    return Code.REBALANCE, f"{targets} {pods}."
 
 
 def _by_tier(tiers: dict[str, int]) -> str:

@@ -42,15 +42,10 @@ def violations(policy: TierPolicy | None, snapshot: PoolsSnapshot) -> list[Viola
 
     Without a policy (the config's own key has a wrong type), a tier may be of either type.
     """
-    found = [*_wrong_types(policy, snapshot)]
+    found = list(_wrong_types(policy, snapshot))
     if snapshot.unreadable_epoch is not None:
-        found.append(
-            Violation(
-                Invariant.EPOCH_READABLE,
-                f"{snapshot.prefix}:epoch",
-                unreadable_epoch(snapshot.unreadable_epoch),
-            )
-        )
+        why = unreadable_epoch(snapshot.unreadable_epoch)
+        found.append(Violation(Invariant.EPOCH_READABLE, f"{snapshot.prefix}:epoch", why))
     homes: dict[str, list[str]] = defaultdict(list)
     for pool in snapshot.pools:
         for pod in pool.assigned:
@@ -69,7 +64,7 @@ def unreadable_epoch(text: str) -> str:
 def _wrong_types(policy: TierPolicy | None, snapshot: PoolsSnapshot) -> Iterator[Violation]:
     for pool in snapshot.pools:
         tier = None if policy is None else policy.tiers.get(pool.tier)
-        free = {"set", "zset"} if tier is None else {"zset" if tier.is_shared else "set"}
+        free = {"set", "zset"} if tier is None else {tier.available_type}
         yield from _expect(f"{snapshot.prefix}:pool:{pool.tier}:assigned", pool.assigned_type, {"set"})
         yield from _expect(f"{snapshot.prefix}:pool:{pool.tier}:available", pool.available_type, free)
     others = [snapshot.wrong, *(pod.wrong for pod in snapshot.pods.values())]
@@ -83,9 +78,11 @@ def _expect(key: str, found: str, expected: set[str]) -> Iterator[Violation]:
 
 
 def _of_pod(pod: str, homes: list[str], snapshot: PoolsSnapshot) -> Iterator[Violation]:
-    keys = snapshot.pods[pod]
+    keys, tier_key = snapshot.pods[pod], f"{snapshot.prefix}:pod:tier:{pod}"
+    is_available = any(pod in pool.available for pool in snapshot.pools)
+    is_named = keys.tier is not None or tier_key in keys.wrong or pod in snapshot.metadata or is_available
     is_merchants = (keys.tier or "").startswith(MERCHANT)
-    if len(homes) > 1 or (not homes and not is_merchants and _is_named(pod, snapshot)):
+    if len(homes) > 1 or (not homes and not is_merchants and is_named):
         where = f"in {', '.join(sorted(homes))}" if homes else "in none"
         detail = f"{pod} must be assigned to exactly one tier, and is {where}"
         first = homes[0] if homes else keys.tier or ""
@@ -94,18 +91,10 @@ def _of_pod(pod: str, homes: list[str], snapshot: PoolsSnapshot) -> Iterator[Vio
     for pool in snapshot.pools:
         if pod in pool.available:
             yield from _of_free_pod(pod, keys, pool.tier, snapshot.prefix, is_home=pool.tier in homes)
-    tier_key = f"{snapshot.prefix}:pod:tier:{pod}"
     if len(homes) == 1 and keys.tier != homes[0] and tier_key not in keys.wrong:
         found = "is missing" if keys.tier is None else f"says {keys.tier}"
         detail = f"{pod} is assigned to {homes[0]}, and its key {found}"
         yield Violation(Invariant.TIER_KEY_AGREES, tier_key, detail, pod)
-
-
-def _is_named(pod: str, snapshot: PoolsSnapshot) -> bool:
-    """Return whether any key of the pools names a pod."""
-    keys = snapshot.pods[pod]
-    has_tier = keys.tier is not None or f"{snapshot.prefix}:pod:tier:{pod}" in keys.wrong
-    return has_tier or pod in snapshot.metadata or any(pod in pool.available for pool in snapshot.pools)
 
 
 def _of_free_pod(pod: str, keys: PodKeys, tier: str, prefix: str, *, is_home: bool) -> Iterator[Violation]:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from equipoise.core.cluster import Pod
+from equipoise.core.cluster import FINISHED, Pod
 from equipoise.core.decision import Decided, Decision, MovePod, Outcome, RecoverPod, UnregisterPod
 from equipoise.core.errors import WorldFailed
 from equipoise.core.pools import PoolAnswer, PoolCode, PoolsSnapshot
@@ -29,6 +29,7 @@ from equipoise.pools.policy import BALANCER, TierPolicy
 from equipoise.pools.rebalance import (
     DONE,
     LOST,
+    REFUSED,
     ROUNDS,
     SENTENCES,
     epoch_error,
@@ -55,9 +56,6 @@ CHUNK = 500
 """Actions per request; leadership is checked before each."""
 CONFIRMED_MAX = 50
 """How many pods one cycle queries by name."""
-ENDED = {"Succeeded", "Failed"}
-REFUSED = {PoolCode.FENCED, PoolCode.EPOCH_UNREADABLE}
-"""Refusals of this replica's epoch, which no other plan can avoid."""
 
 
 @dataclass(slots=True)
@@ -100,8 +98,7 @@ class PoolsLoop:
     def is_woken(self) -> bool:
         """Whether the next cycle should run at once: pods changed, or this replica has begun to lead."""
         epoch = self.leadership.epoch()
-        is_new_leader = epoch is not None and epoch != self._epoch
-        return self.has_changed() or is_new_leader
+        return self.has_changed() or (epoch is not None and epoch != self._epoch)
 
     def cycle(self, at: float) -> CycleReport:
         """Run one cycle: reconcile pods, recover lost ones, move idle ones. Only the leader acts."""
@@ -168,7 +165,6 @@ class PoolsLoop:
             return lists, reconcile(self.rule, lists, before, at).decision
 
     def _reconcile(self, lists: PodLists, cycle: _Cycle) -> None:
-        """Register, forget, suspend and resume pods."""
         before = self._memory
         lists, decision = self._reconciled(lists, cycle.at)
         if any(isinstance(held.action, UnregisterPod) for held in decision.held):
@@ -181,20 +177,8 @@ class PoolsLoop:
             outcomes = self._in_chunks(actions, lambda part: self.pools.reconcile(part, self._epoch))
         cycle.outcomes += outcomes
         cycle.decisions.append(decision)
-        self._record(self.rule, lists, before, decision, cycle.at, outcomes)
-
-    def _record(
-        self,
-        policy: TierPolicy | RegistrationRule,
-        observation: Observation | PodLists,
-        memory: dict[str, Any],
-        decision: Decision,
-        at: float,
-        outcomes: Sequence[Outcome],
-    ) -> None:
-        settings = as_json(policy.model_dump(by_alias=True) if isinstance(policy, TierPolicy) else policy)
-        name = self.new_id(at)
-        self.journal.append(record(BALANCER, settings, observation, memory, decision, at, name, outcomes))
+        inputs = as_json(self.rule), lists, before
+        self.journal.append(record(BALANCER, *inputs, decision, cycle.at, self.new_id(cycle.at), outcomes))
 
     def _confirmed(self, lists: PodLists, decision: Decision) -> PodLists:
         """Return the lists with those pods of held actions that, queried by name, do not exist any more."""
@@ -252,7 +236,10 @@ class PoolsLoop:
             outcomes = self._move(moves_of(decision), snapshot) if self.is_acting else []
             moved += outcomes
             cycle.outcomes += outcomes
-            self._record(policy, observation, {}, decision, cycle.at, outcomes)
+            inputs = as_json(policy.model_dump(by_alias=True)), observation, dict[str, Any]()
+            self.journal.append(
+                record(BALANCER, *inputs, decision, cycle.at, self.new_id(cycle.at), outcomes)
+            )
             extra = {
                 "tiers": count_tiers(policy, snapshot),
                 "pending": len(snapshot.pending),
@@ -317,9 +304,7 @@ class PoolsLoop:
         outcomes: list[Outcome] = []
         for part in _chunks(actions, CHUNK):
             if not self._still_leads():
-                return outcomes + [
-                    Outcome(action, PoolCode.FENCED.value, "our turn was over") for action in part
-                ]
+                return outcomes + [Outcome(each, PoolCode.FENCED.value, "our turn was over") for each in part]
             outcomes += self._send(part, send, outcomes)
             if _is_lost(outcomes):
                 break
@@ -327,8 +312,7 @@ class PoolsLoop:
 
 
 def listed_pod(pod: Pod) -> ListedPod:
-    """Return a pod as registration reads it."""
-    if pod.phase in ENDED:
+    if pod.phase in FINISHED:
         state = ListedState.ENDED
     elif pod.deletion_at is not None:
         state = ListedState.LEAVING
@@ -347,11 +331,11 @@ def _is_lost(outcomes: Sequence[Outcome]) -> bool:
 
 def _only(snapshot: PoolsSnapshot, pods: Collection[str]) -> PoolsSnapshot:
     """Return the snapshot reduced to these assigned pods."""
-    pools = (
-        msgspec.structs.replace(pool, assigned=tuple(pod for pod in pool.assigned if pod in pods))
-        for pool in snapshot.pools
-    )
-    return msgspec.structs.replace(snapshot, pools=tuple(pools))
+    replace = msgspec.structs.replace
+    pools = [
+        replace(pool, assigned=tuple(pod for pod in pool.assigned if pod in pods)) for pool in snapshot.pools
+    ]
+    return replace(snapshot, pools=tuple(pools))
 
 
 def _warnings(snapshot: PoolsSnapshot, epoch: int | None) -> list[str]:

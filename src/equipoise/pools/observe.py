@@ -1,6 +1,6 @@
 """The observation of the pools: the tiers of the chain, their pods, and why a pod must stay. Pure.
 
-The counts by tier for metrics and status (pods by state, and their calls) are from the same snapshot.
+The counts by tier for metrics, and the document of `pools status`, are from the same snapshot.
 """
 
 import math
@@ -12,7 +12,8 @@ import msgspec
 
 from equipoise.core.errors import WorldFailed
 from equipoise.core.pools import PodKeys, PoolsSnapshot, TierKeys, by_ordinal
-from equipoise.pools.policy import TierPolicy
+from equipoise.pools.invariants import violations
+from equipoise.pools.policy import TierPolicy, unfilled
 
 
 class TierUnreadable(WorldFailed):
@@ -59,27 +60,27 @@ def observe(policy: TierPolicy, snapshot: PoolsSnapshot, failing: Collection[str
 
     Failing pods, which caused an error, count in their tier and are busy: they stay.
     """
-    pools = {pool.tier: pool for pool in snapshot.pools}
     tiers = []
     for name in policy.chain:
-        pool = pools.get(name) or TierKeys(name, "none", "none")
-        _expect_types(snapshot.prefix, pool, is_shared=policy.tiers[name].is_shared)
-        pods = (
-            PodInTier(pod, Activity.BUSY)
-            if pod in failing
-            else _pod(pod, pool, snapshot.pods.get(pod) or PodKeys())
-            for pod in sorted(pool.assigned, key=by_ordinal)
-        )
+        pool = _keys_of(name, snapshot)
+        _expect_types(snapshot.prefix, pool, policy.tiers[name].available_type)
+        pods = []
+        for pod in sorted(pool.assigned, key=by_ordinal):
+            is_failing = pod in failing
+            pods.append(PodInTier(pod, Activity.BUSY) if is_failing else _pod(pod, pool, snapshot))
         tiers.append(TierPods(name, tuple(pods)))
     assert [tier.name for tier in tiers] == list(policy.chain), "the tiers of the chain, in its order"
     return Observation(snapshot.prefix, tuple(tiers))
 
 
-def _expect_types(prefix: str, pool: TierKeys, *, is_shared: bool) -> None:
-    free = "zset" if is_shared else "set"
+def _keys_of(tier: str, snapshot: PoolsSnapshot) -> TierKeys:
+    return next((pool for pool in snapshot.pools if pool.tier == tier), TierKeys(tier, "none", "none"))
+
+
+def _expect_types(prefix: str, pool: TierKeys, available_type: str) -> None:
     for part, expected, found in (
         ("assigned", "set", pool.assigned_type),
-        ("available", free, pool.available_type),
+        ("available", available_type, pool.available_type),
     ):
         if found not in {"none", expected}:
             raise TierUnreadable(
@@ -89,16 +90,17 @@ def _expect_types(prefix: str, pool: TierKeys, *, is_shared: bool) -> None:
             )
 
 
-def _pod(name: str, pool: TierKeys, keys: PodKeys) -> PodInTier:
+def _pod(name: str, pool: TierKeys, snapshot: PoolsSnapshot) -> PodInTier:
+    keys = snapshot.pods.get(name) or PodKeys()
+    return PodInTier(name, _activity(name, pool, keys), keys.uid)
+
+
+def _activity(pod: str, pool: TierKeys, keys: PodKeys) -> Activity:
     if keys.is_draining:
-        activity = Activity.DRAINING
-    elif keys.lease is not None:
-        activity = Activity.LEASED
-    elif pool.available.get(name) != 0 or keys.calls:
-        activity = Activity.BUSY
-    else:
-        activity = Activity.IDLE
-    return PodInTier(name, activity, keys.uid)
+        return Activity.DRAINING
+    if keys.lease is not None:
+        return Activity.LEASED
+    return Activity.BUSY if pool.available.get(pod) != 0 or keys.calls else Activity.IDLE
 
 
 STATES = ("idle", "busy", "draining")
@@ -106,10 +108,9 @@ STATES = ("idle", "busy", "draining")
 
 def state_of(pod: str, pool: TierKeys, keys: PodKeys) -> tuple[str, int]:
     """Return the state of a pod, one of three, and the number of its calls."""
-    free = pool.available.get(pod)
-    is_held = keys.lease is not None or bool(keys.calls)
-    state = "draining" if keys.is_draining else "idle" if free == 0 and not is_held else "busy"
-    counted = len(keys.calls) or (1 if is_held else 0)
+    free, activity = pool.available.get(pod), _activity(pod, pool, keys)
+    state = "busy" if activity is Activity.LEASED else activity.value
+    counted = len(keys.calls) or int(keys.lease is not None)
     return state, int(free) if free and math.isfinite(free) else counted
 
 
@@ -128,3 +129,44 @@ def count_tiers(policy: TierPolicy, snapshot: PoolsSnapshot) -> dict[str, dict[s
             row[state] += 1
             row["calls"] += calls
     return counts
+
+
+def status_document(policy: TierPolicy, snapshot: PoolsSnapshot) -> dict[str, Any]:
+    """Return the document of `pools status`: each tier of the config with its pods."""
+    tiers = [_tier_document(name, policy, snapshot) for name in policy.names]
+    pods = sum(tier["assigned"] for tier in tiers if tier["inChain"])
+    broken = len(violations(policy, snapshot))
+    warnings = [
+        unfilled(policy, pods),
+        f"{broken} broken; `equipoise pools fsck` lists them" if broken else "",
+    ]
+    return {
+        "prefix": snapshot.prefix,
+        "configVersion": snapshot.version,
+        "epoch": snapshot.epoch,
+        "tiers": tiers,
+        "warnings": [warning for warning in warnings if warning],
+    }
+
+
+def _tier_document(name: str, policy: TierPolicy, snapshot: PoolsSnapshot) -> dict[str, Any]:
+    tier, pool = policy.tiers[name], _keys_of(name, snapshot)
+    pods: list[dict[str, Any]] = []
+    for pod in sorted(pool.assigned, key=by_ordinal):
+        state, calls = state_of(pod, pool, snapshot.pods.get(pod) or PodKeys())
+        pending = {"pendingTier": snapshot.pending[pod]} if snapshot.pending.get(pod) else {}
+        pods.append({"pod": pod, "state": state, "calls": calls} | pending)
+    states = [pod["state"] for pod in pods]
+    return {
+        "tier": name,
+        "type": tier.type.value,
+        "inChain": name in policy.chain,
+        "target": tier.target,
+        "assigned": len(pods),
+        "available": len(pool.available),
+        "busy": states.count("busy"),
+        "draining": states.count("draining"),
+        "calls": sum(pod["calls"] for pod in pods),
+        "diff": len(pods) - tier.target,
+        "pods": pods,
+    }

@@ -17,10 +17,9 @@ from equipoise.ports import PoolsUpkeep
 ROUNDS = 5
 """How often one cycle plans again after pods became busy or changed."""
 DONE = {PoolCode.MOVED, PoolCode.ALREADY_THERE}
-RETRIED = {
-    *(PoolCode.FENCED, PoolCode.EPOCH_UNREADABLE, PoolCode.CONFIG_CHANGED),
-    *(PoolCode.SOURCE_NOT_OVER, PoolCode.DESTINATION_FULL),
-}
+REFUSED = {PoolCode.FENCED, PoolCode.EPOCH_UNREADABLE}
+"""Refusals of this replica's epoch, which no other plan can avoid."""
+RETRIED = {*REFUSED, PoolCode.CONFIG_CHANGED, PoolCode.SOURCE_NOT_OVER, PoolCode.DESTINATION_FULL}
 """Answers that mean an outdated plan; the pod may move in the next one."""
 LOST = {PoolCode.FAILED, PoolCode.UNANSWERED}
 """Answers after which nothing more is sent: the server failed, or did not answer."""
@@ -30,11 +29,8 @@ SENTENCES: dict[str, str] = {
     PoolCode.EPOCH_UNREADABLE: "The epoch in Redis is none; `equipoise pools fsck` tells.",
 }
 HELD_CODES: dict[str, Code] = {
-    PoolCode.FENCED: Code.HELD_BY_LEADER,
-    PoolCode.EPOCH_UNREADABLE: Code.HELD_BY_LEADER,
-    PoolCode.BUSY: Code.ALL_BUSY,
-    PoolCode.LEASED: Code.ALL_BUSY,
-    PoolCode.DRAINING: Code.ALL_BUSY,
+    **dict.fromkeys((PoolCode.FENCED, PoolCode.EPOCH_UNREADABLE), Code.HELD_BY_LEADER),
+    **dict.fromkeys((PoolCode.BUSY, PoolCode.LEASED, PoolCode.DRAINING), Code.ALL_BUSY),
 }
 
 
@@ -92,13 +88,10 @@ def with_busy(observation: Observation, pods: Collection[str]) -> Observation:
     if not pods:
         return observation
     replace = msgspec.structs.replace
-    tiers = (
-        TierPods(
-            tier.name,
-            tuple(replace(pod, activity=Activity.BUSY) if pod.name in pods else pod for pod in tier.pods),
-        )
-        for tier in observation.tiers
-    )
+    tiers = []
+    for tier in observation.tiers:
+        own = [replace(pod, activity=Activity.BUSY) if pod.name in pods else pod for pod in tier.pods]
+        tiers.append(TierPods(tier.name, tuple(own)))
     return replace(observation, tiers=tuple(tiers))
 
 
@@ -115,21 +108,17 @@ def _plan(pools: PoolsUpkeep, refusing: Collection[str]) -> tuple[Decided[TierBa
 def _summary(decision: Decision, before: Reason, done: Sequence[Action], left: Sequence[Outcome]) -> Decision:
     """Return the decision with the moves that happened as actions, and the others as held."""
     assert not any(outcome.result in DONE for outcome in left), "what was moved is not held"
-    held = tuple(
-        Held(
-            outcome.action,
-            HELD_CODES.get(outcome.result, Code.HELD_BY_HEALTH),
-            SENTENCES.get(outcome.result, "") or f"It answered {outcome.result}.",
-        )
-        for outcome in left
-    )
+    held = []
+    for outcome in left:
+        sentence = SENTENCES.get(outcome.result, "") or f"It answered {outcome.result}."
+        held.append(Held(outcome.action, HELD_CODES.get(outcome.result, Code.HELD_BY_HEALTH), sentence))
     reason = decision.reason
     if done:
         pods = "1 pod was moved" if len(done) == 1 else f"{len(done)} pods were moved"
         reason = Reason(Code.REBALANCE, f"{pods}. Before: {before.sentence}", before.numbers)
     elif held:
         reason = Reason(held[0].reason, f"{held[0].action.pod}: {held[0].sentence}", reason.numbers)
-    return msgspec.structs.replace(decision, actions=tuple(done), held=held, reason=reason)
+    return msgspec.structs.replace(decision, actions=tuple(done), held=tuple(held), reason=reason)
 
 
 def move(

@@ -11,6 +11,7 @@ its name. A list without any registered pod is no evidence. Where more pods than
 without such evidence, a person has to unregister them.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -18,7 +19,6 @@ from typing import Any
 import msgspec
 
 from equipoise.core.decision import (
-    Action,
     Decided,
     Decision,
     Held,
@@ -109,10 +109,7 @@ def observe_lists(
 
     Failing pods are left out, too: their state in Kubernetes is unknown.
     """
-    homes: dict[str, int] = {}
-    for pool in snapshot.pools:
-        for pod in pool.assigned:
-            homes[pod] = homes.get(pod, 0) + 1
+    homes = Counter(pod for pool in snapshot.pools for pod in pool.assigned)
     left_out = {pod for pod, count in homes.items() if count > 1}.union(failing)
     left_out |= {pod for pod, keys in snapshot.pods.items() if (keys.tier or "").startswith(MERCHANT)}
     registered = [
@@ -120,9 +117,8 @@ def observe_lists(
         for pod in sorted(homes.keys() - left_out, key=by_ordinal)
         for keys in (snapshot.pods[pod],)
     ]
-    present = sorted(
-        (pod for pod in listed if pod.name not in left_out), key=lambda pod: by_ordinal(pod.name)
-    )
+    present = [pod for pod in listed if pod.name not in left_out]
+    present.sort(key=lambda pod: by_ordinal(pod.name))
     return PodLists(SUBJECT.format(prefix=snapshot.prefix), tuple(present), tuple(registered))
 
 
@@ -137,7 +133,6 @@ def restricted(lists: PodLists, pods: Collection[str]) -> PodLists:
 def reconcile(
     rule: RegistrationRule, lists: PodLists, memory: Mapping[str, Any], at: float
 ) -> Decided[RegistrationCounts]:
-    """Decide which pods are registered, forgotten, suspended and resumed."""
     before = msgspec.convert(dict(memory), RegistrationMemory)
     listed = {pod.name: pod for pod in lists.listed}
     # Never a time in the future, where the clock was set back.
@@ -146,7 +141,9 @@ def reconcile(
         for pod in lists.registered
         if pod.name not in listed
     }
-    leaving = _leaving(lists, before, missing)
+    # Pods observed terminating stay until they are unregistered.
+    leaving = {name: uid for name, uid in before.leaving.items() if name in missing}
+    leaving |= {pod.name: pod.uid for pod in lists.listed if pod.state is ListedState.LEAVING}
     proven, unproven = _ended_and_missing(lists, missing, leaving)
     unready = [pod for pod in lists.registered if _is(listed, pod, ListedState.UNREADY)]
     lost_max = max(1, int(rule.loss_max * len(lists.registered)))
@@ -158,16 +155,22 @@ def reconcile(
     suspended = [pod for pod in lists.registered if _is(listed, pod, ListedState.LEAVING)]
     suspended += unready if is_mostly_ready else []
     actions += [SuspendPod(pod.name, pod.uid) for pod in suspended if not pod.is_draining]
-    actions += _resumed(lists, listed)
+    back = [pod for pod in lists.registered if pod.is_suspended and _is(listed, pod, ListedState.READY)]
+    actions += [ResumePod(pod.name, pod.uid) for pod in back if pod.uid in {"", listed[pod.name].uid}]
     actions += _registered(lists)
     held: list[Held] = []
+    of = f"of {len(lists.registered)} registered pods are"
     if not is_plausible:
-        held += _held([UnregisterPod(pod.name, pod.uid) for pod in unproven], _lost(len(unproven), lists))
-    if not is_mostly_ready:
-        held += _held(
-            [SuspendPod(pod.name, pod.uid) for pod in unready if not pod.is_draining],
-            _unready(len(unready), lists),
+        why = "more than may be lost at once" if lists.listed else "and the list of pods is empty"
+        sentence = (
+            f"{len(unproven)} {of} missing, {why}: a wrong list must not empty the tiers. "
+            "If they are gone, forget them by `equipoise pools unregister`."
         )
+        held += [Held(UnregisterPod(pod.name, pod.uid), Code.HELD_BY_HEALTH, sentence) for pod in unproven]
+    if not is_mostly_ready:
+        sentence = f"{len(unready)} {of} not ready, more than may be lost at once: all of them go on."
+        going_on = [SuspendPod(pod.name, pod.uid) for pod in unready if not pod.is_draining]
+        held += [Held(action, Code.HELD_BY_HEALTH, sentence) for action in going_on]
     counts = RegistrationCounts(
         listed=len(lists.listed),
         registered=len(lists.registered),
@@ -181,12 +184,6 @@ def reconcile(
     memory_after = msgspec.to_builtins(RegistrationMemory(missing, leaving))
     reason = _reason(actions, held, counts)
     return Decided(Decision(lists.subject, reason, tuple(actions), tuple(held), memory_after), counts)
-
-
-def _leaving(lists: PodLists, before: RegistrationMemory, missing: Mapping[str, float]) -> dict[str, str]:
-    """Return the UIDs of pods observed terminating, until the pod is unregistered."""
-    now = {pod.name: pod.uid for pod in lists.listed if pod.state is ListedState.LEAVING}
-    return {name: uid for name, uid in before.leaving.items() if name in missing} | now
 
 
 def _ended_and_missing(
@@ -213,36 +210,12 @@ def _is(listed: Mapping[str, ListedPod], pod: RegisteredPod, state: ListedState)
     return found is not None and found.state is state
 
 
-def _resumed(lists: PodLists, listed: Mapping[str, ListedPod]) -> Iterator[RegistrationAction]:
-    for pod in lists.registered:
-        if pod.is_suspended and _is(listed, pod, ListedState.READY) and pod.uid in {"", listed[pod.name].uid}:
-            yield ResumePod(pod.name, pod.uid)
-
-
 def _registered(lists: PodLists) -> Iterator[RegistrationAction]:
     """Yield ready pods that are new, or whose UID is not the one that the tiers have."""
     uids = {pod.name: pod.uid for pod in lists.registered}
     for pod in lists.listed:
         if pod.state is ListedState.READY and uids.get(pod.name) != pod.uid:
             yield RegisterPod(pod.name, pod.uid)
-
-
-def _held(actions: Sequence[Action], sentence: str) -> list[Held]:
-    return [Held(action, Code.HELD_BY_HEALTH, sentence) for action in actions]
-
-
-def _lost(missing: int, lists: PodLists) -> str:
-    of = f"{missing} of {len(lists.registered)} registered pods are missing"
-    why = "more than may be lost at once" if lists.listed else "and the list of pods is empty"
-    return (
-        f"{of}, {why}: a wrong list must not empty the tiers. "
-        "If they are gone, forget them by `equipoise pools unregister`."
-    )
-
-
-def _unready(unready: int, lists: PodLists) -> str:
-    of = f"{unready} of {len(lists.registered)} registered pods are not ready"
-    return f"{of}, more than may be lost at once: all of them go on."
 
 
 def _reason(

@@ -8,20 +8,19 @@ such as the pods for which the API server accepted the present values.
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
-from equipoise.core.backoff import delay_seconds
-from equipoise.core.cluster import Pod, Workload
+from equipoise.core.cluster import FINISHED, Pod, Workload
 from equipoise.core.decision import Outcome
-from equipoise.core.errors import DECODE_ERRORS
+from equipoise.core.errors import DECODE_ERRORS, delay_seconds
 from equipoise.core.reason import Code, Reason
 from equipoise.ports import PolicyObject
 from equipoise.ports.actions import Sizes
 from equipoise.proportional.decide import Assessment
 from equipoise.proportional.functions import (
-    FINISHED,
     CompiledPolicy,
     Slot,
     differs,
@@ -64,7 +63,6 @@ class AppliedState(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
 
     @property
     def is_rollout(self) -> bool:
-        """Whether the template was changed."""
         return self.update_mode == UpdateMode.ROLLOUT
 
     @property
@@ -117,11 +115,11 @@ def values_in_force(
     is_template = mode is UpdateMode.ROLLOUT or applied.is_rollout
     for slot in slots:
         value = value_of(workload.containers, slot)
+        pod_values = {value_of(pod.containers, slot) for pod in pods}
         if not is_template and slot.key in applied.values:
             value = applied.values[slot.key]
-        elif not is_template and pods:
-            pod_values = {value_of(pod.containers, slot) for pod in pods}
-            value = next(iter(pod_values)) if len(pod_values) == 1 else value
+        elif not is_template and len(pod_values) == 1:
+            (value,) = pod_values
         if value is not None:
             found[slot.key] = value
     return found
@@ -129,12 +127,9 @@ def values_in_force(
 
 def pods_outdated(pods: Iterable[Pod], slots: Sequence[Slot], values: Mapping[str, int]) -> list[Pod]:
     """Return the running pods with other values, oldest first: those that can be changed in place."""
-    outdated = [
-        pod
-        for pod in pods
-        if pod.phase == "Running" and not pod.is_mirror and differs(pod.containers, slots, values)
-    ]
-    return sorted(outdated, key=lambda pod: (pod.created_at, pod.name))
+    resizable = [pod for pod in pods if pod.phase == "Running" and not pod.is_mirror]
+    outdated = [pod for pod in resizable if differs(pod.containers, slots, values)]
+    return sorted(outdated, key=attrgetter("created_at", "name"))
 
 
 def count_at_target(pods: Iterable[Pod], slots: Sequence[Slot], values: Mapping[str, int]) -> int:
@@ -167,10 +162,7 @@ def choose_strategy(
     kinds = [(pod.qos_class, pod.containers) for pod in pods] or [("", workload.containers)]
     for pod_class, containers in dict.fromkeys((name, tuple(containers)) for name, containers in kinds):
         before, after = qos_class(containers), qos_class(with_values(containers, slots, values))
-        is_decisive = pod_class in {
-            "",
-            before,
-        }  # else init containers, which are not listed, determine the class
+        is_decisive = pod_class in {"", before}  # else init containers, which are not listed, determine it
         if containers and before != after and is_decisive:
             why = f"the QoS class would change from {before} to {after}"
             return ChangeStrategy(UpdateMode.ROLLOUT, why)
@@ -331,7 +323,7 @@ class PolicyState:
         before = self._refused_at(key, None)
         times = 0 if before is None else before.times
         self._refused = before if before is not None and before.uids and at < before.until else None
-        earlier: frozenset[str] = frozenset() if self._refused is None else self._refused.uids
+        earlier = frozenset[str]() if self._refused is None else self._refused.uids
         uids = earlier.union(refused) if refused else frozenset()
         for outcome in outcomes:
             if outcome.result in PERMANENT:
@@ -354,17 +346,9 @@ class PolicyState:
     def held_by_refusal(self, key: ChangeKey, at: float, pods: Sequence[Pod] = ()) -> Reason | None:
         """Hold a refused change until its backoff is over, unless some of the pods were not refused."""
         refused = self._refused_at(key, at)
-        if refused is None:
+        if refused is None or (refused.uids and any(pod.uid not in refused.uids for pod in pods)):
             return None
-        is_for_all = not refused.uids or all(pod.uid in refused.uids for pod in pods)
-        return refused.reason if is_for_all else None
-
-    def _pods_to_try(self, pods: Sequence[Pod], key: ChangeKey, at: float) -> Sequence[Pod]:
-        """Return the pods that were not refused; all pods if every one was."""
-        refused = self._refused_at(key, at)
-        if refused is None:
-            return pods
-        return [pod for pod in pods if pod.uid not in refused.uids] or pods
+        return refused.reason
 
     def plan_change(
         self,
@@ -375,15 +359,16 @@ class PolicyState:
         sizes: Sizes,
         at: float,
     ) -> PlannedChange:
-        """Return the change that an action makes: the values, the strategy, the pods and the restarts."""
         slots, mode, values = compiled.slots, compiled.spec.update_mode, assessment.applied
         if self.rollout_reason and mode is UpdateMode.AUTO:
             strategy = ChangeStrategy(UpdateMode.ROLLOUT, self.rollout_reason)
         else:
             offers_resize = mode is UpdateMode.ROLLOUT or sizes.offers_resize()
             strategy = choose_strategy(mode, slots, values, workload, pods, offers_resize=offers_resize)
-        found = pods_outdated(pods, slots, values) if strategy.mode is UpdateMode.IN_PLACE else []
-        outdated = self._pods_to_try(found, (strategy.mode.value, values), at)
+        outdated = pods_outdated(pods, slots, values) if strategy.mode is UpdateMode.IN_PLACE else []
+        refused = self._refused_at((strategy.mode.value, values), at)
+        if refused is not None:  # the pods that were not refused; all if every one was
+            outdated = [pod for pod in outdated if pod.uid not in refused.uids] or outdated
         restarts = dict.fromkeys(
             name for pod in outdated for name in restarted(pod.containers, slots, values)
         )

@@ -1,18 +1,25 @@
 """The descriptor of proportional scaling."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
 from equipoise.core.decision import Decision, Record
 from equipoise.core.quantity import parse_bytes
-from equipoise.engine.balancer import Balancer, GaugeSpec, Labels
+from equipoise.engine.balancer import (
+    WORKLOAD_LABELS,
+    Balancer,
+    GaugeSpec,
+    Labels,
+    workload_gauge,
+    workload_labels,
+)
 from equipoise.engine.recording import replay_holds
 from equipoise.ports.wiring import Loop, LoopSettings, Wiring
 from equipoise.proportional.decide import Observation, decide
 from equipoise.proportional.loop import ProportionalLoop
-from equipoise.proportional.parse import SCALING_POLICY
 from equipoise.proportional.policy import ScalingPolicySpec
+from equipoise.proportional.status import SCALING_POLICY
 
 
 def redecide(recorded: Record) -> Decision:
@@ -20,9 +27,6 @@ def redecide(recorded: Record) -> Decision:
     policy = ScalingPolicySpec.model_validate(recorded.policy)
     observation = msgspec.convert(recorded.observation, Observation)
     return replay_holds(recorded, decide(policy, observation, recorded.memory).decision)
-
-
-LABELS = ("namespace", "workload")
 
 
 def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
@@ -47,28 +51,15 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
     )
 
 
-def _workload(decision: Decision) -> Labels:
-    namespace, _, name = decision.subject.rpartition("/")
-    return namespace, name
-
-
 def _quantities(name: str, number: str, what: str) -> GaugeSpec:
     """Return a gauge with a series for each container, section and resource that has a value."""
 
     def read(decision: Decision) -> Iterator[tuple[Labels, float]]:
         for slot, text in decision.reason.numbers.get(number, {}).items():
             if text is not None:
-                yield (*_workload(decision), *slot.rsplit(".", 2)), parse_bytes(text)
+                yield (*workload_labels(decision.subject), *slot.rsplit(".", 2)), parse_bytes(text)
 
-    return GaugeSpec(name, what, (*LABELS, "container", "section", "resource"), read)
-
-
-def _count(name: str, number: str, what: str) -> GaugeSpec:
-    def read(decision: Decision) -> Iterable[tuple[Labels, float]]:
-        value = decision.reason.numbers.get(number)
-        return () if value is None else ((_workload(decision), float(value)),)
-
-    return GaugeSpec(name, what, LABELS, read)
+    return GaugeSpec(name, what, (*WORKLOAD_LABELS, "container", "section", "resource"), read)
 
 
 BALANCER = Balancer(
@@ -80,7 +71,9 @@ BALANCER = Balancer(
     gauges=(
         _quantities("equipoise_scaling_target", "target", "What the cluster asks for, in cores or bytes."),
         _quantities("equipoise_scaling_in_force", "current", "What is in force, in cores or bytes."),
-        _count("equipoise_scaling_pods", "pods", "Pods of the workload."),
-        _count("equipoise_scaling_pods_behind", "pods_behind", "Pods that do not have what is in force."),
+        workload_gauge("equipoise_scaling_pods", "pods", "Pods of the workload."),
+        workload_gauge(
+            "equipoise_scaling_pods_behind", "pods_behind", "Pods that do not have what is in force."
+        ),
     ),
 )

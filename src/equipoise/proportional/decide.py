@@ -4,11 +4,11 @@ targets    = the values of the policy's functions for these inputs     (function
 smoothed   = whether each is followed now, later or not at all         (smoothing.py)
 memory     = the input of the next decision: the window, its start, the last change
 
-A decision has one sentence about all values, and the numbers from which it follows.
+A decision has one sentence about all values, and the numbers from which it follows. `replay` decides for each
+size of a recorded series in turn.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -28,13 +28,10 @@ from equipoise.proportional.smoothing import (
     Delay,
     ProportionalMemory,
     SmoothedValue,
-    Smoothing,
     SmoothingInput,
     ValueChange,
-    at_once,
-    by_delay,
-    by_percentile,
     extend_window,
+    smoothed_value,
 )
 
 STUCK = (Code.INFEASIBLE.value, Code.DEFERRED.value)
@@ -43,7 +40,6 @@ PRECEDENCE = (Code.SET, Code.HELD_BY_PERCENTILE, Code.HELD_BY_HYSTERESIS, Code.W
 """If the values have different reasons, the decision's is the first of these."""
 SLOTS_NAMED_MAX = 6
 """Values named in a sentence."""
-_KIBIBYTE = NANO * 1024
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -67,11 +63,6 @@ class Observation(msgspec.Struct, frozen=True):
 def moment_of(seconds: float | Fraction) -> int:
     """Return a time in whole milliseconds, the unit of windows."""
     return round(Fraction(seconds) * 1000)
-
-
-def time_of(milliseconds: int) -> datetime:
-    """Return a time in milliseconds as a datetime in UTC."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def read_inputs(inputs: Mapping[str, str]) -> dict[str, int]:
@@ -120,7 +111,6 @@ class Assessment(NamedTuple):
 
     @property
     def code(self) -> Code:
-        """The reason for all values together."""
         found = {smoothed.code for smoothed in self.smoothed.values()}
         return next((code for code in PRECEDENCE if code in found), Code.UNCHANGED)
 
@@ -156,7 +146,6 @@ class AssessmentNumbers(msgspec.Struct, frozen=True):
         smoothed, windows = assessment.smoothed, assessment.memory.windows
         low = {key: each.low for key, each in smoothed.items() if each.low is not None}
         high = {key: each.high for key, each in smoothed.items() if each.high is not None}
-        has_pods = observation.pods is not None
         return cls(
             inputs={name.lower(): text for name, text in observation.inputs.items()},
             current=texts(compiled, assessment.current),
@@ -166,7 +155,7 @@ class AssessmentNumbers(msgspec.Struct, frozen=True):
             reasons={key: each.code.value for key, each in smoothed.items()},
             window=max(map(len, windows.values())) if windows else msgspec.UNSET,
             pods=observation.pods if observation.pods is not None else msgspec.UNSET,
-            pods_behind=observation.pods_behind if has_pods else msgspec.UNSET,
+            pods_behind=observation.pods_behind if observation.pods is not None else msgspec.UNSET,
         )
 
 
@@ -195,11 +184,10 @@ def assess(
     smoothing = compiled.spec.smoothing
     memory = memory.under(compiled.fingerprint)
     since = at if memory.since is None else memory.since
-    is_windowed = _is_windowed(smoothing)
     targets, smoothed, windows, changes = {}, {}, {}, {}
     for slot in compiled.slots:
         key, target = slot.key, compiled.target(slot, inputs)
-        if is_windowed:
+        if smoothing.is_windowed:
             windows[key] = extend_window(memory.windows.get(key, ()), at, target, smoothing)
         value_input = SmoothingInput(
             at=at,
@@ -210,30 +198,16 @@ def assess(
             shifted_down=_shifted(compiled, slot, inputs, smoothing.delay_down, 1),
             shifted_up=_shifted(compiled, slot, inputs, smoothing.delay_up, -1),
         )
-        targets[key], smoothed[key] = target, _smooth(smoothing, value_input)
+        targets[key], smoothed[key] = target, smoothed_value(smoothing, value_input)
         if smoothed[key].code is Code.SET:
             changes[key] = ValueChange(at, smoothed[key].applied or 0, value_input.current)
         elif key in memory.changes:
             changes[key] = memory.changes[key]
-    after = ProportionalMemory(compiled.fingerprint, since if is_windowed else None, windows, changes)
+    after = ProportionalMemory(
+        compiled.fingerprint, since if smoothing.is_windowed else None, windows, changes
+    )
     assert all(len(window) <= SAMPLES_MAX for window in windows.values()), "the status stays small"
     return Assessment(targets, current, smoothed, after)
-
-
-def _is_windowed(smoothing: Smoothing) -> bool:
-    """Return whether the smoothing depends on earlier targets."""
-    delays = (smoothing.delay_down, smoothing.delay_up)
-    return smoothing.percentile is not None or any(
-        delay is not None and delay.delay_seconds is not None for delay in delays
-    )
-
-
-def _smooth(smoothing: Smoothing, value_input: SmoothingInput) -> SmoothedValue:
-    if smoothing.percentile is not None:
-        return by_percentile(smoothing.percentile, value_input)
-    if smoothing.delay_down is None and smoothing.delay_up is None:
-        return at_once(value_input)
-    return by_delay(smoothing.delay_down, smoothing.delay_up, value_input)
 
 
 def _shifted(
@@ -259,10 +233,8 @@ def decision_of(
         why = f"{why.removesuffix('.')}; {observation.pods_behind} of {observation.pods} pods get it."
     elif observation.stuck and not changed:
         state = min(observation.stuck, key=STUCK.index)
-        code, why = (
-            Code(state),
-            f"{why.removesuffix('.')}; its node can't give it to {observation.stuck[state]}.",
-        )
+        code = Code(state)
+        why = f"{why.removesuffix('.')}; its node can't give it to {observation.stuck[state]}."
     assert changed <= set(applied), "a value that is set is known"
     actions: tuple[SetResources, ...] = ()
     if changed:
@@ -312,10 +284,9 @@ def size_words(policy: ScalingPolicySpec, inputs: Inputs) -> str:
 
 def _size(name: str, nanos: int) -> str:
     if name == "memory":
-        is_round = nanos % _KIBIBYTE == 0
+        is_round = nanos % (NANO * 1024) == 0
         return f"{Quantity(nanos, Notation.BINARY if is_round else Notation.DECIMAL)} of memory"
-    one = {"cores": "core", "nodes": "node", "pods": "pod"}[name]
-    return f"{Quantity(nanos)} {one if nanos == NANO else name}"
+    return f"{Quantity(nanos)} {name.removesuffix('s') if nanos == NANO else name}"
 
 
 def _clause(policy: ScalingPolicySpec, slot: Slot, assessment: Assessment) -> str:
@@ -325,9 +296,8 @@ def _clause(policy: ScalingPolicySpec, slot: Slot, assessment: Assessment) -> st
         case Code.SET:
             applied = slot.text(smoothed.applied or 0)
             before = "" if current is None else f" from {slot.text(current)}"
-            return (
-                f"{slot.key} is set{before} to {applied}{_why_set(policy, slot, smoothed, target, applied)}"
-            )
+            why = _why_set(policy, slot, smoothed, target, applied)
+            return f"{slot.key} is set{before} to {applied}{why}"
         case Code.UNCHANGED:
             return f"{slot.key} stays at {target}"
         case Code.WARMING_UP:
@@ -363,3 +333,32 @@ def _why_held(
         yield f"with {shift} {more} it would be {slot.text(edge)}, and it is not {side} that"
     if delay is not None and delay.delay_seconds is not None:
         yield f"not long enough for the delay of {print_seconds(delay.delay_seconds)}"
+
+
+class SizeRow(NamedTuple):
+    """One line of a series: its time, as it was written and in milliseconds, and the cluster's size."""
+
+    written: int | float | str
+    at: int
+    inputs: dict[str, int]
+
+
+def replay(
+    compiled: CompiledPolicy, subject: str, rows: Iterable[SizeRow], current: Mapping[str, str]
+) -> Decision:
+    """Return the decision for the last row, with the steps of all rows."""
+    in_force = read_current(compiled.slots, current)
+    memory, steps, last = ProportionalMemory(), [], None
+    for row in rows:
+        assessment = assess(compiled, row.at, row.inputs, in_force, memory)
+        target, applied = texts(compiled, assessment.targets), texts(compiled, assessment.applied)
+        code = assessment.code.value
+        steps.append({"timestamp": row.written, "reason": code, "target": target, "applied": applied})
+        last = row, assessment
+        in_force, memory = assessment.applied, assessment.memory
+    assert last is not None, "a file has at least one line"
+    row, assessment = last
+    sizes = {name: str(Quantity(nanos)) for name, nanos in row.inputs.items()}
+    observation = Observation(subject, row.at / 1000, sizes)
+    decision = decision_of(compiled, observation, row.inputs, assessment)
+    return msgspec.structs.replace(decision, extra=decision.extra | {"steps": steps})

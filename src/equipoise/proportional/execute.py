@@ -95,25 +95,19 @@ class Guards:
     ) -> Reason | None:
         is_rollout = change.strategy.mode is UpdateMode.ROLLOUT
         affected = change.pods if is_rollout and workload.replaces_pods else change.outdated[:1]
-        opt_out = opted_out_by(workload.annotations) or next(
-            (found for pod in affected if (found := opted_out_by(pod.annotations))), ""
-        )
+        annotated = [workload.annotations, *(pod.annotations for pod in affected)]
+        opt_out = next(filter(None, map(opted_out_by, annotated)), "")
         if opt_out:
             return Reason(Code.OPTED_OUT, f"It would restart, and {opt_out} asks to leave it alone.")
         if is_rolling(workload):
-            return Reason(
-                Code.HELD_BY_ROLLOUT,
-                f"{workload.replicas_updated} of {workload.replicas_wanted} pods are of the newest template, "
-                "and another change waits until all are.",
-            )
+            counts = f"{workload.replicas_updated} of {workload.replicas_wanted}"
+            sentence = f"{counts} pods are of the newest template, and another change waits until all are."
+            return Reason(Code.HELD_BY_ROLLOUT, sentence)
         unready = [pod.name for pod in change.pods if not pod.is_ready]
         if unready:
-            return Reason(
-                Code.HELD_BY_HEALTH, f"{len(unready)} pods are not ready, such as {unready[0]}; it restarts."
-            )
-        resizing = [
-            pod.name for pod in change.pods if pod.resize is not None and pod.resize.state in RESIZING
-        ]
+            sentence = f"{len(unready)} pods are not ready, such as {unready[0]}; it restarts."
+            return Reason(Code.HELD_BY_HEALTH, sentence)
+        resizing = [pod.name for pod in change.pods if pod.resize and pod.resize.state in RESIZING]
         if resizing and not is_rollout:
             sentence = f"The change of {resizing[0]} is not carried out yet; the next pod restarts after it."
             return Reason(Code.HELD_BY_HEALTH, sentence)
@@ -128,7 +122,6 @@ class Guards:
 
 
 def is_rolling(workload: Workload) -> bool:
-    """Return whether a rollout is in progress."""
     if workload.generation_observed < workload.generation:
         return True
     if not workload.replaces_pods:
@@ -138,7 +131,6 @@ def is_rolling(workload: Workload) -> bool:
 
 
 def held_by_annotation(workload: Workload) -> Reason | None:
-    """Hold where the workload's annotation opts out of scaling."""
     value = dict(workload.annotations).get(SCALE, "")
     if value.strip().lower() != "false":
         return None
@@ -150,12 +142,9 @@ def held_by_contention(applied: AppliedState) -> Reason | None:
     if not applied.is_contended:
         return None
     who = applied.contending_manager or "somebody who left no name"
-    return Reason(
-        Code.FOUGHT_BY,
-        f"{who} has put another value back {len(applied.reverts)} times, so nothing more is written "
-        "until the policy is edited.",
-        {"fought_by": who},
-    )
+    reverts = f"{who} has put another value back {len(applied.reverts)} times"
+    sentence = f"{reverts}, so nothing more is written until the policy is edited."
+    return Reason(Code.FOUGHT_BY, sentence, {"fought_by": who})
 
 
 def held_by_fit(item: Assignment, change: PlannedChange) -> Reason | None:
@@ -232,7 +221,8 @@ class ResizeExecutor:
         refused: set[str] = set()
         for pod in change.outdated[:PODS_PER_CYCLE_MAX]:
             self.heartbeat()
-            if self._must_stop(item):
+            is_ours = self.epoch is not None and self.leadership.epoch() == self.epoch
+            if not is_ours or held_by_pause(self.pauses, item.ref.namespace) is not None:
                 break
             try:
                 answer = self._resize(item, change, pod)
@@ -252,15 +242,10 @@ class ResizeExecutor:
                 break
         return ResizeReport(list(summarize(action, answers)), accepted, refused)
 
-    def _must_stop(self, item: Assignment) -> bool:
-        is_ours = self.epoch is not None and self.leadership.epoch() == self.epoch
-        return not is_ours or held_by_pause(self.pauses, item.ref.namespace) is not None
-
     def _resize(self, item: Assignment, change: PlannedChange, pod: Pod) -> ResizeAnswer:
         values = values_by_container(item.compiled.slots, change.values)
-        sidecars = sidecars_of(pod.containers, values)
         ref = PodRef(pod.namespace, pod.name, pod.uid)
-        return self.sizes.resize(ref, values, sidecars=sidecars)
+        return self.sizes.resize(ref, values, sidecars=sidecars_of(pod.containers, values))
 
     def _fenced(
         self, item: Assignment, action: SetResources, uid: str, send: Callable[[], ResizeAnswer], at: float
@@ -299,8 +284,7 @@ class ResizeExecutor:
 
     def _recheck(self, item: Assignment) -> str | None:
         """Return why the change must not be sent now: a pause, another workload, or its opt-out."""
-        pause = held_by_pause(self.pauses, item.ref.namespace)
-        if pause is not None:
+        if (pause := held_by_pause(self.pauses, item.ref.namespace)) is not None:
             return pause.sentence
         try:
             now = self.sizes.workload(item.ref)

@@ -1,6 +1,5 @@
 """From the cluster's size to the value of each resource, and the values that containers have. Pure and exact.
 
-size   = what the Ready nodes can allocate, cordoned ones included, and the pods on them
 value  = sum of base + slope x rounded(input) / per
 target = the level at or above min(max(value, min), max), in millicores or bytes
 """
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from equipoise.core.cluster import Container, Node, Pod, Selector
+from equipoise.core.cluster import Container, Selector
 from equipoise.core.quantity import NANO, NumberFormat, Quantity
 from equipoise.engine.recording import as_json
 from equipoise.proportional.policy import (
@@ -29,7 +28,6 @@ from equipoise.proportional.policy import (
     cut_of,
     rounded_up,
 )
-from equipoise.proportional.smoothing import INPUTS
 
 
 class Levels(NamedTuple):
@@ -164,24 +162,20 @@ def linear_function(function: Function) -> LinearFunction:
 
 def _slot(container: ContainerPolicy, section: str, resource: ResourceName, rules: list[Rule]) -> Slot:
     levels = [levels_of(part) for part in container.quantization if part.resource is resource]
+    first = rules[0].function  # its base or, if that is zero, its slope has the format
+    formats = [part.format for part in (first.base, first.slope) if part is not None and part.nanos]
     return Slot(
         key=f"{container.name}.{section}.{resource.value}",
         container=container.name,
         section=section,
         resource=resource,
         unit_nanos=UNIT_NANOS[resource],
-        format=_format(rules[0].function),
+        format=formats[0] if formats else NumberFormat.DECIMAL,
         functions=tuple(linear_function(rule.function) for rule in rules),
         low=next((rule.min.nanos for rule in rules if rule.min is not None), 0),
         high=next((rule.max.nanos for rule in rules if rule.max is not None), None),
         levels=levels[0] if levels else None,
     )
-
-
-def _format(function: Function) -> NumberFormat:
-    """Return the format of the base or, if that is zero, of the slope."""
-    amounts = [part for part in (function.base, function.slope) if part is not None and part.nanos]
-    return amounts[0].format if amounts else NumberFormat.DECIMAL
 
 
 class CompiledPolicy(NamedTuple):
@@ -228,16 +222,13 @@ def with_values(
     containers: Sequence[Container], slots: Iterable[Slot], values: Mapping[str, int]
 ) -> tuple[Container, ...]:
     """Return the containers as they would be with these values."""
-    changed = list(containers)
+    changed = {container.name: container for container in containers}
     for slot in slots:
-        if slot.key not in values:
-            continue
-        amount = values[slot.key] * slot.unit_nanos / NANO
-        for number, container in enumerate(changed):
-            if container.name == slot.container:
-                field = FIELDS[slot.section, slot.resource.value]
-                changed[number] = msgspec.structs.replace(container, **{field: amount})
-    return tuple(changed)
+        if slot.key in values and slot.container in changed:
+            amount = values[slot.key] * slot.unit_nanos / NANO
+            field = {FIELDS[slot.section, slot.resource.value]: amount}
+            changed[slot.container] = msgspec.structs.replace(changed[slot.container], **field)
+    return tuple(changed.values())
 
 
 def qos_class(containers: Sequence[Container]) -> str:
@@ -299,49 +290,4 @@ def values_by_container(
         if slot.key in values:
             section = found.setdefault(slot.container, {}).setdefault(slot.section, {})
             section[slot.resource.value] = slot.text(values[slot.key])
-    return found
-
-
-FINISHED = frozenset({"Succeeded", "Failed"})
-"""Phases of pods that have ended for good."""
-
-
-class ClusterSize(NamedTuple):
-    """The cluster's size, as quantities; an unknown input is absent."""
-
-    inputs: Mapping[str, str]
-    nodes_ready: int
-    unknown: Mapping[str, str] = {}
-    """Why an input is unknown, by its name."""
-
-
-def cluster_size(nodes: Sequence[Node], pods_on: Mapping[str, int] | None, selector: Selector) -> ClusterSize:
-    """Return the size of the Ready nodes that are selected; without `pods_on` the pods are unknown."""
-    labelled = [node for node in nodes if selector.matches(dict(node.labels))]
-    ready = [node for node in labelled if node.is_ready]
-    unsized = [node for node in ready if node.cpu_cores <= 0 or node.memory_bytes <= 0]
-    inputs = {"nodes": str(len(ready))}
-    unknown = {}
-    if unsized:
-        counts = f"{len(unsized)} of {len(ready)} Ready nodes"
-        why = f"{counts} do not say how large they are, such as {unsized[0].name}"
-        unknown = {"cores": why, "memory": why}
-    else:
-        inputs["cores"] = str(Quantity(sum(round(node.cpu_cores * NANO) for node in ready)))
-        memory = sum(int(node.memory_bytes) for node in ready)
-        inputs["memory"] = str(Quantity(memory * NANO, NumberFormat.BINARY))
-    if pods_on is None:
-        unknown["pods"] = "only the pods of some namespaces are seen"
-    else:
-        inputs["pods"] = str(sum(pods_on.get(node.name, 0) for node in ready))
-    assert set(inputs) | set(unknown) == set(INPUTS), "each input is counted or unknown"
-    return ClusterSize(inputs, len(ready), unknown)
-
-
-def pods_by_node(pods: Iterable[Pod]) -> dict[str, int]:
-    """Return how many pods that have not ended each node has."""
-    found: dict[str, int] = {}
-    for pod in pods:
-        if pod.node and pod.phase not in FINISHED:
-            found[pod.node] = found.get(pod.node, 0) + 1
     return found

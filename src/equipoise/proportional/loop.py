@@ -53,7 +53,7 @@ from equipoise.proportional.observe import (
     utilization_warning,
 )
 from equipoise.proportional.policy import BALANCER
-from equipoise.proportional.status import StatusInput, event_of, next_status, rejected_status
+from equipoise.proportional.status import StatusInput, next_status, rejected_status, report_event
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,7 @@ class PolicyPlan:
 
     def __post_init__(self) -> None:
         has_actions = bool(self.decision.actions or self.decision.held)
-        assert has_actions == (self.change is not None), (
-            "a change is planned for actions and for nothing else"
-        )
+        assert has_actions == (self.change is not None), "a change is planned for actions only"
 
 
 @dataclass(slots=True)
@@ -117,7 +115,7 @@ class ProportionalLoop:
     is_acting: bool = True
     """Whether anything is written; a plan changes no pods and writes no statuses and events."""
     heartbeat: Callable[[], object] = ignore
-    """Heartbeat; called before each policy and each pod."""
+    """Called before each policy and each pod."""
     on_step: Callable[[str], object] = ignore
     announce: Callable[[str], object] = ignore
     """Called before a change that restarts pods, with a sentence about it."""
@@ -145,9 +143,7 @@ class ProportionalLoop:
         readings = self._cache.read(policies, self._isolation)
         assigned, rejected = assign(policies, readings, self.sizes, self.mode, self._isolation)
         results = self._reconcile_all(assigned, at)
-        errors = [
-            self._reject(policy, rejected[policy.ref], at) for policy in policies if policy.ref in rejected
-        ]
+        errors = [self._reject(each, rejected[each.ref], at) for each in policies if each.ref in rejected]
         errors += [result.status_error for result in results]
         return CycleReport(
             [result.decision for result in results if result.decision is not None],
@@ -172,14 +168,8 @@ class ProportionalLoop:
         snapshot = take_snapshot(
             self.cluster, assigned, at, namespace, self._isolation, is_cluster_wide=self.is_cluster_wide
         )
-        guards = Guards(
-            self.pauses,
-            self.leadership,
-            taken_at=at,
-            now=self.now or (lambda: at),
-            change_seconds=self.change_seconds,
-            rollout_seconds=self.rollout_seconds,
-        )
+        now = self.now or (lambda: at)
+        guards = Guards(self.pauses, self.leadership, at, now, self.change_seconds, self.rollout_seconds)
         return [self._reconcile_isolated(item, snapshot, guards) for item in assigned]
 
     def _reconcile_isolated(
@@ -200,17 +190,9 @@ class ProportionalLoop:
             self._states.pop(uid, None)
         elif not progress.is_persisted:
             self._states[uid].memory = memory  # the new memory is not in the status
-        outcomes = progress.outcomes
-        decision = record_failure(
-            result,
-            BALANCER,
-            self.journal,
-            self._isolation,
-            at=snapshot.at,
-            record_id=self.new_id(snapshot.at),
-            outcomes=outcomes,
-        )
-        status_error = self._reject(item.policy, RejectedPolicy.of_failure(result), snapshot.at)
+        outcomes, at, record_id = progress.outcomes, snapshot.at, self.new_id(snapshot.at)
+        decision = record_failure(result, BALANCER, self.journal, self._isolation, at, record_id, outcomes)
+        status_error = self._reject(item.policy, RejectedPolicy.of_failure(result), at)
         return PolicyResult(item, decision, outcomes, status_error=status_error)
 
     def _reconcile(
@@ -250,12 +232,10 @@ class ProportionalLoop:
             if outcomes and all(outcome.result in UNCHANGED_RESULTS for outcome in outcomes):
                 state.memory = unchanged
         assert is_executed or not outcomes, "a plan or a preview changes nothing"
-        self._report(item, status_input, outcomes)
-        memory_data, record_id = before.smoothing.to_data(), self.new_id(at)
-        document = item.compiled.document
-        self.journal.append(
-            record(BALANCER, document, plan.observation, memory_data, decision, at, record_id, outcomes)
-        )
+        if self.is_acting:
+            report_event(self.actuator, item.workload, item.policy, status_input, outcomes)
+        inputs = item.compiled.document, plan.observation, before.smoothing.to_data()
+        self.journal.append(record(BALANCER, *inputs, decision, at, self.new_id(at), outcomes))
         is_accepted = any(outcome.result == "Accepted" for outcome in outcomes)
         return PolicyResult(
             item,
@@ -370,12 +350,3 @@ class ProportionalLoop:
             return error
 
         return status_error(self._isolation, policy, write)
-
-    def _report(self, item: Assignment, status_input: StatusInput, outcomes: Sequence[Outcome]) -> None:
-        """Record an event at the workload: the result of a change, or a new reason that prevents it."""
-        event = event_of(item.policy, status_input, outcomes)
-        if event is not None and self.is_acting:
-            reason = status_input.decision.reason.code.value
-            self.actuator.record_event(
-                item.workload.object_ref, reason, event.sentence, is_warning=event.is_warning
-            )

@@ -4,19 +4,31 @@ The cluster is read once for all policies. If two policies target one workload, 
 that cannot be counted is unknown, never zero, and a policy that needs it changes nothing.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import msgspec
 
-from equipoise.core.cluster import Hpa, Node, ObjectRef, Pod, Selector, Workload, WorkloadRef
+from equipoise.core.cluster import (
+    FINISHED,
+    Hpa,
+    Node,
+    ObjectRef,
+    Pod,
+    Selector,
+    Workload,
+    WorkloadRef,
+    hpas_by_workload,
+)
 from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
+from equipoise.core.quantity import NANO, NumberFormat, Quantity
 from equipoise.crd.targets import Mode
-from equipoise.engine.assignment import RejectedPolicy, assign_each, parse_policy
+from equipoise.engine.assignment import RejectedPolicy, assign_each, parse_policy, pods_by_workload
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import Cluster, FailedTurn, PolicyObject
 from equipoise.ports.actions import Sizes, every_workload
@@ -28,9 +40,10 @@ from equipoise.proportional.applied import (
     values_in_force,
 )
 from equipoise.proportional.decide import STUCK, Observation, moment_of
-from equipoise.proportional.functions import ClusterSize, CompiledPolicy, Slot, cluster_size, pods_by_node
+from equipoise.proportional.functions import CompiledPolicy, Slot
 from equipoise.proportional.parse import WrittenScalingPolicySpec
 from equipoise.proportional.policy import ScalingPolicySpec, UpdateMode
+from equipoise.proportional.smoothing import INPUTS
 
 HASH_LABEL = "pod-template-hash"
 
@@ -45,28 +58,28 @@ class Assignment(msgspec.Struct, frozen=True):
 
     @property
     def ref(self) -> WorkloadRef:
-        """The workload's name."""
         return self.workload.ref
+
+
+Compiled = CompiledPolicy | RejectedPolicy
 
 
 @dataclass(slots=True)
 class PolicyCache:
     """Compiles each generation of a policy once: compiling 2,000 policies in every cycle is expensive."""
 
-    _compiled: dict[str, tuple[tuple[int, str], CompiledPolicy | RejectedPolicy]] = field(
-        default_factory=dict
-    )
+    _compiled: dict[str, tuple[tuple[int, str], Compiled]] = field(default_factory=dict)
 
     def read(
         self, policies: Iterable[PolicyObject], isolation: Isolation | None = None
-    ) -> dict[ObjectRef, CompiledPolicy | RejectedPolicy]:
+    ) -> dict[ObjectRef, Compiled]:
         """Return every policy compiled, or why it is rejected; only new and edited ones are compiled.
 
         A policy whose compilation raises an unexpected exception is not cached.
         """
         isolation = isolation or Isolation()
-        fresh: dict[str, tuple[tuple[int, str], CompiledPolicy | RejectedPolicy]] = {}
-        found: dict[ObjectRef, CompiledPolicy | RejectedPolicy] = {}
+        fresh: dict[str, tuple[tuple[int, str], Compiled]] = {}
+        found: dict[ObjectRef, Compiled] = {}
         for policy in policies:
             edition = (policy.generation, policy.unreadable)
             entry = self._compiled.get(policy.ref.uid)
@@ -99,7 +112,7 @@ def target_of(policy: PolicyObject, spec: ScalingPolicySpec) -> WorkloadRef:
 
 def assign(
     policies: Sequence[PolicyObject],
-    compiled: Mapping[ObjectRef, CompiledPolicy | RejectedPolicy],
+    compiled: Mapping[ObjectRef, Compiled],
     sizes: Sizes,
     mode: Mode,
     isolation: Isolation | None = None,
@@ -123,12 +136,19 @@ def assign(
         own, ref = readable[policy.ref]
         others = sorted(name for name in by_target[ref] if name != policy.ref.name)
         setter = _setter(advised, ref)
-        workload = None if others or setter else sizes.workload(ref)
-        rejection = _rejection(own.spec, ref, others, setter, workload)
-        if workload is None or rejection is not None:
-            assert rejection is not None, "a policy without a workload is rejected"
-            return rejection
-        return Assignment(policy, own, mode, workload)
+        if others:
+            names = ", ".join(others)
+            why = f"{ref} is also the target of {names}, so nothing is changed for any"
+            return RejectedPolicy("Conflict", f"spec.scaleTargetRef: {why}")
+        if setter:
+            return RejectedPolicy("Conflict", f"spec.scaleTargetRef: {setter}, so nothing is changed")
+        workload = sizes.workload(ref)
+        if workload is None:
+            hint = " (one that a Deployment made is scaled by naming the Deployment)"
+            found = f"{ref}{hint if ref.kind == 'ReplicaSet' else ''}"
+            sentence = f"spec.scaleTargetRef: expected a workload in this namespace, found no {found}"
+            return RejectedPolicy("NoWorkload", sentence)
+        return _misfit(own.spec, ref, workload) or Assignment(policy, own, mode, workload)
 
     to_assign = [policy for policy in policies if policy.ref in readable]
     assigned, not_assigned = assign_each(to_assign, assign_one, isolation)
@@ -140,28 +160,12 @@ def _setter(advised: Mapping[WorkloadRef, str], ref: WorkloadRef) -> str:
     """Return which VPA sets the requests of a workload or may do so, as the beginning of a sentence."""
     if vpa := advised.get(ref):
         return f"{vpa} sets the requests of {ref} already"
-    if vpa := advised.get(every_workload(ref.namespace)):
-        return f"{vpa}, may set the requests of {ref}"
-    return ""
+    vpa = advised.get(every_workload(ref.namespace))
+    return f"{vpa}, may set the requests of {ref}" if vpa else ""
 
 
-def _rejection(
-    spec: ScalingPolicySpec,
-    ref: WorkloadRef,
-    others: Sequence[str],
-    setter: str,
-    workload: Workload | None,
-) -> RejectedPolicy | None:
-    if others:
-        names = ", ".join(others)
-        sentence = f"spec.scaleTargetRef: {ref} is also the target of {names}, so nothing is changed for any"
-        return RejectedPolicy("Conflict", sentence)
-    if setter:
-        return RejectedPolicy("Conflict", f"spec.scaleTargetRef: {setter}, so nothing is changed")
-    if workload is None:
-        sentence = f"spec.scaleTargetRef: expected a workload in this namespace, found no {ref}"
-        hint = " (one that a Deployment made is scaled by naming the Deployment)"
-        return RejectedPolicy("NoWorkload", f"{sentence}{hint if ref.kind == 'ReplicaSet' else ''}")
+def _misfit(spec: ScalingPolicySpec, ref: WorkloadRef, workload: Workload) -> RejectedPolicy | None:
+    """Return why the policy does not fit the workload that it names."""
     if ref.kind == "ReplicaSet" and workload.owner is not None:
         maker = f"{workload.owner.kind} {workload.owner.name}"
         sentence = f"expected a workload of its own, but {maker} made {ref}: name {maker} instead"
@@ -173,6 +177,38 @@ def _rejection(
             sentence = f"expected a container of {ref} ({has}), got {container.name}"
             return RejectedPolicy("NoContainer", f"spec.containers[{number}].name: {sentence}")
     return None
+
+
+class ClusterSize(NamedTuple):
+    """The cluster's size, as quantities; an unknown input is absent."""
+
+    inputs: Mapping[str, str]
+    nodes_ready: int
+    unknown: Mapping[str, str] = {}
+    """Why an input is unknown, by its name."""
+
+
+def cluster_size(nodes: Sequence[Node], pods_on: Mapping[str, int] | None, selector: Selector) -> ClusterSize:
+    """Return the size of the Ready nodes that are selected; without `pods_on` the pods are unknown."""
+    labelled = [node for node in nodes if selector.matches(dict(node.labels))]
+    ready = [node for node in labelled if node.is_ready]
+    unsized = [node for node in ready if node.cpu_cores <= 0 or node.memory_bytes <= 0]
+    inputs = {"nodes": str(len(ready))}
+    unknown = {}
+    if unsized:
+        counts = f"{len(unsized)} of {len(ready)} Ready nodes"
+        why = f"{counts} do not say how large they are, such as {unsized[0].name}"
+        unknown = {"cores": why, "memory": why}
+    else:
+        inputs["cores"] = str(Quantity(sum(round(node.cpu_cores * NANO) for node in ready)))
+        memory = sum(int(node.memory_bytes) for node in ready)
+        inputs["memory"] = str(Quantity(memory * NANO, NumberFormat.BINARY))
+    if pods_on is None:
+        unknown["pods"] = "only the pods of some namespaces are seen"
+    else:
+        inputs["pods"] = str(sum(pods_on.get(node.name, 0) for node in ready))
+    assert set(inputs) | set(unknown) == set(INPUTS), "each input is counted or unknown"
+    return ClusterSize(inputs, len(ready), unknown)
 
 
 @dataclass(slots=True)
@@ -207,61 +243,18 @@ def take_snapshot(
     pods_namespace = None if needs_all and is_cluster_wide else namespace
     pods = cluster.pods(pods_namespace) if assigned else ()
     is_whole = is_cluster_wide and pods_namespace is None
-    hpas: dict[WorkloadRef, list[Hpa]] = defaultdict(list)
-    for hpa in cluster.hpas(namespace) if assigned else ():
-        hpas[hpa.target.canonical].append(hpa)
+    placed = Counter(pod.node for pod in pods if needs_all and pod.node and pod.phase not in FINISHED)
     return ScalingSnapshot(
         at=at,
         nodes=cluster.nodes() if assigned else (),
-        pods=pods_by_workload([item.workload for item in assigned], pods, isolation),
-        hpas=hpas,
-        pods_on=pods_by_node(pods) if is_whole and needs_all else ({} if is_whole else None),
+        pods=owned_pods([item.workload for item in assigned], pods, isolation),
+        hpas=hpas_by_workload(cluster.hpas(namespace) if assigned else ()),
+        pods_on=placed if is_whole else None,
     )
 
 
-def pods_by_workload(
-    workloads: Iterable[Workload], pods: Iterable[Pod], isolation: Isolation | None = None
-) -> Mapping[WorkloadRef, Sequence[Pod]]:
-    """Return the pods of each workload: those that match its selector and that it owns.
-
-    Pods are indexed by one of the selector's labels, so that the cost of a workload is that of its own pods.
-    A workload whose selector fails is absent: its pods are unknown.
-    """
-    isolation = isolation or Isolation()
-    listed = list(workloads)
-    keys = {
-        (each.ref.namespace, pair) for each in listed if (pair := _exact_label(each.selector)) is not None
-    }
-    by_label: dict[tuple[str, tuple[str, str]], list[Pod]] = defaultdict(list)
-    by_namespace: dict[str, list[Pod]] = defaultdict(list)
-    for pod in pods:
-        by_namespace[pod.namespace].append(pod)
-        for pair in pod.labels:
-            if (pod.namespace, pair) in keys:
-                by_label[pod.namespace, pair].append(pod)
-
-    def select_pods(workload: Workload) -> list[Pod]:
-        ref, selector = workload.ref, workload.selector
-        pair = _exact_label(selector)
-        candidates = by_namespace[ref.namespace] if pair is None else by_label[ref.namespace, pair]
-        matching = [pod for pod in candidates if selector.requirements and selector.matches(dict(pod.labels))]
-        return [pod for pod in matching if _is_owned_by(pod, workload)]
-
-    found: dict[WorkloadRef, Sequence[Pod]] = {}
-    for workload in listed:
-        own = isolation.attempt(workload.ref.subject, partial(select_pods, workload))
-        if not isinstance(own, FailedTurn):
-            found[workload.ref] = own
-    return found
-
-
-def _exact_label(selector: Selector) -> tuple[str, str] | None:
-    terms = [term for term in selector.requirements if term.operator == "In" and len(term.values) == 1]
-    return (terms[-1].key, terms[-1].values[0]) if terms else None
-
-
-def _is_owned_by(pod: Pod, workload: Workload) -> bool:
-    """Return whether the workload owns the pod: selectors may overlap, and anyone can write labels.
+def _owns(workload: Workload, pod: Pod) -> bool:
+    """Return whether the workload owns the pod.
 
     The name of a Deployment's ReplicaSet is its own and the hash of the template, which is a label of the
     pods.
@@ -276,14 +269,16 @@ def _is_owned_by(pod: Pod, workload: Workload) -> bool:
     return owner.kind == "ReplicaSet" and (name, ending) == (ref.name, hashed)
 
 
+owned_pods = partial(pods_by_workload, owns=_owns)
+
+
 def stuck(pods: Iterable[Pod]) -> dict[str, str]:
     """Return the first pod whose node can't allocate its requests, by the state of its resize."""
     found: dict[str, str] = {}
-    for pod in sorted(pods, key=lambda pod: pod.name):
-        state = pod.resize.state if pod.resize is not None else ""
-        if pod.resize is not None and state in STUCK:
+    for pod in sorted(pods, key=attrgetter("name")):
+        if pod.resize is not None and pod.resize.state in STUCK:
             words = f" ({pod.resize.message})" if pod.resize.message else ""
-            found.setdefault(state, f"{pod.name}{words}")
+            found.setdefault(pod.resize.state, f"{pod.name}{words}")
     return found
 
 
@@ -342,7 +337,7 @@ def confirm_reverts(
     if not lost or applied.is_rollout:
         return found, lost
     try:
-        fresh = pods_by_workload([workload], cluster.pods_now(workload))[item.ref]
+        fresh = owned_pods([workload], cluster.pods_now(workload))[item.ref]
     except WorldFailed:
         return found, lost  # use the snapshot: to stop too early is safer than to write too often
     return detect_reverts(applied, slots, workload, active_pods(fresh), accepted, at_ms)

@@ -1,26 +1,31 @@
-"""The custom resource `ScalingPolicy`, and how its shorthand becomes the canonical form.
+"""What a user writes: a `ScalingPolicy`, whose shorthand becomes the canonical form, and series of sizes.
 
 container: {...}             containers: [{...}]
 requests: / limits:          resources: {requests: [...], limits: [...]}
 functions: {...} or [...]    one rule for each function
 a mapping                    where the canonical form has a list of one
 
-Each part's path in the document is stored, so that an error names the field that the user wrote.
+Each part's path in the document is stored, so that an error names the field that the user wrote. A series of
+sizes is CSV with a column `timestamp` and one for each input.
 """
 
+import csv
 import json
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, NamedTuple, Self
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC
+from fractions import Fraction
+from typing import Any, NamedTuple, Self
 
-from pydantic import Field, ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
+from pydantic import ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
 from pydantic_core import InitErrorDetails
 
-from equipoise.core.documents import explain
+from equipoise.core.documents import explain, without_nulls
 from equipoise.core.errors import DECODE_ERRORS, BadInput
-from equipoise.crd.definition import Column, DefinedKind
-from equipoise.crd.fields import Amount, Count, Memory, Moment, SchemaPart, Text, UniqueBy
-from equipoise.crd.status import ENTRIES_MAX, Conditions, LastDecision, Reason, Sentence
+from equipoise.core.quantity import parse_moment
+from equipoise.proportional.decide import SizeRow, moment_of, read_inputs
 from equipoise.proportional.policy import SECTIONS, ScalingPolicySpec
+from equipoise.proportional.smoothing import INPUTS
 
 Path = tuple[str | int, ...]
 Origins = dict[Path, Path]
@@ -137,6 +142,9 @@ def _segmented(part: Any, at: Path, written: Path, origins: Origins) -> Any:
     return dict(part) | {"segments": [item for item, _ in found]}
 
 
+SECONDS = re.compile(r"[0-9]{1,11}(\.[0-9]{1,9})?")
+TIMESTAMP = "timestamp"
+LINES_MAX = 2_000_000
 API_VERSION = "scalingpolicy.kope.io/v1alpha1"
 KIND = "ScalingPolicy"
 
@@ -150,7 +158,7 @@ class WrittenScalingPolicySpec(ScalingPolicySpec):
         """Validate the canonical form; errors name the fields that the user wrote."""
         del handler  # it would judge the shorthand
         try:
-            plain, origins = normalised(_without_nulls(document))
+            plain, origins = normalised(without_nulls(document))
         except Misplaced as wrong:
             raise _refusal(document, wrong) from wrong
         try:
@@ -209,13 +217,6 @@ def read_policy_file(document: Any, source: str) -> PolicyFile:
     return PolicyFile(read_spec(document["spec"], source, "spec."), *names)
 
 
-def _without_nulls(value: Any) -> Any:
-    """Return a document without keys whose value is null, as Kubernetes treats them."""
-    if isinstance(value, Mapping):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
-
-
 def _refusal(document: Any, wrong: Misplaced) -> ValidationError:
     detail = InitErrorDetails(type="value_error", loc=wrong.path, input=document, ctx={"error": wrong})
     return ValidationError.from_exception_data(KIND, [detail])
@@ -226,95 +227,88 @@ def _in_written_words(error: ValidationError, origins: Origins) -> ValidationErr
     details = []
     for detail in error.errors(include_url=False):
         place = detail["loc"][:-1] if detail["loc"][-1:] == ("[key]",) else detail["loc"]
-        details.append(
-            InitErrorDetails(
-                type=detail["type"],
-                loc=written_path(place, origins),
-                input=detail["input"],
-                ctx=detail.get("ctx", {}),
-            )
-        )
+        loc, ctx = written_path(place, origins), detail.get("ctx", {})
+        details.append(InitErrorDetails(type=detail["type"], loc=loc, input=detail["input"], ctx=ctx))
     return ValidationError.from_exception_data(error.title, details)
 
 
-SlotName = Annotated[
-    str,
-    Text(
-        r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\.(requests|limits)\.(cpu|memory)$",
-        "a container's resource such as kube-dns.requests.cpu",
-        280,
-    ),
-]
-Ratio = Annotated[str, Text(r"^[0-9]{1,9}/[0-9]{1,9}$", "two counts such as 3/5", 19)]
+def read_observations(
+    text: str, source: str, needed: Iterable[str], constant: Mapping[str, str] | None = None
+) -> list[SizeRow]:
+    """Return all rows of the file; an input without a column must be one of the constants."""
+    lines = csv.reader(text.splitlines(), strict=True)
+    try:
+        names = _header(next(lines, []), source)
+        constants = _constants(constant or {}, names, source)
+        if missing := sorted(set(needed) - set(names) - set(constants)):
+            raise BadInput(
+                f"{source}: line 1: expected a column {missing[0]}, which the policy's functions use "
+                f"(or --input {missing[0]}=SIZE)"
+            )
+        rows = list(_rows(lines, names, constants, source))
+    except csv.Error as error:
+        raise BadInput(f"{source}: line {lines.line_num}: expected CSV: {error}") from error
+    if not rows:
+        raise BadInput(f"{source}: expected at least one line below the header")
+    return rows
 
 
-class LastChange(SchemaPart):
-    """When a value was last replaced."""
-
-    at: Moment = Field(description="When.")
-    before: Amount | None = Field(None, description="What was in force before; absent where unknown.")
-    after: Amount = Field(description="What is in force since.")
-
-
-class ResourceStatus(SchemaPart):
-    """One resource of one container."""
-
-    name: SlotName = Field(description="Which one: CONTAINER.requests.cpu.")
-    current: Amount | None = Field(None, description="What is in force.")
-    target: Amount | None = Field(None, description="What the cluster asked for last.")
-    scale_up_below: Amount | None = Field(
-        None, alias="scaleUpBelow", description="A value below this is scaled up now."
-    )
-    scale_down_above: Amount | None = Field(
-        None, alias="scaleDownAbove", description="A value above this is scaled down now."
-    )
-    reason: Reason | None = Field(None, description="Why it was set or is held, as one code.")
-    last_change: LastChange | None = Field(None, alias="lastChange", description="When it was last replaced.")
+def _header(cells: list[str], source: str) -> list[str]:
+    names = [TIMESTAMP if cell.strip().lower() == "ts" else cell.strip().lower() for cell in cells]
+    allowed = (TIMESTAMP, *INPUTS)
+    if unknown := next((name for name in names if name not in allowed), None):
+        raise BadInput(f"{source}: line 1: expected columns of {', '.join(allowed)}, got {unknown!r}")
+    if TIMESTAMP not in names or len(set(names)) < len(names):
+        raise BadInput(f"{source}: line 1: expected {TIMESTAMP} and each column once")
+    return names
 
 
-class WindowStatus(SchemaPart):
-    """The targets that the smoothing looks at."""
-
-    observations: Count = Field(0, description="How many are kept.")
-    since: Moment | None = Field(None, description="When the first target under this policy was seen.")
-
-
-class ScalingPolicyStatus(SchemaPart):
-    """What came of the policy."""
-
-    observed_generation: Count | None = Field(
-        None, alias="observedGeneration", description="The generation that this status is about."
-    )
-    conditions: Conditions = Field((), description="Ready, and why not.")
-    last_decision: LastDecision | None = Field(
-        None, alias="lastDecision", description="The decision that was made last."
-    )
-    resources: Annotated[tuple[ResourceStatus, ...], UniqueBy("name")] = Field(
-        (), max_length=ENTRIES_MAX, description="The latest target of each resource, and why it is held."
-    )
-    window: WindowStatus | None = Field(None, description="The targets that the smoothing looks at.")
-    pods_at_target: Ratio | None = Field(
-        None, alias="podsAtTarget", description="How many pods have what is in force, of how many."
-    )
-    message: Sentence = Field("", description="What a change costs: whether it restarts anything.")
-    memory: Memory = Field({}, description="What the next decision needs.")
+def _constants(constant: Mapping[str, str], names: list[str], source: str) -> dict[str, int]:
+    try:
+        constants = read_inputs(constant)
+    except ValueError as error:
+        raise BadInput(f"--input {error}") from error
+    if duplicate := next((name for name in constants if name in names), None):
+        raise BadInput(f"--input {duplicate}: expected it once, since {source} has a column of that name")
+    return constants
 
 
-SCALING_POLICY = DefinedKind(
-    group="scalingpolicy.kope.io",
-    version="v1alpha1",
-    name="ScalingPolicy",
-    plural="scalingpolicies",
-    description="Lets a workload's requests and limits follow the size of the cluster, without flapping.",
-    body={"spec": WrittenScalingPolicySpec, "status": ScalingPolicyStatus},
-    required=("spec",),
-    short_names=("scalpol",),
-    columns=(
-        Column("Kind", ".spec.scaleTargetRef.kind"),
-        Column("Target", ".spec.scaleTargetRef.name"),
-        Column("Reason", ".status.lastDecision.reason"),
-        Column("Pods", ".status.podsAtTarget", description="Pods that have what is in force."),
-        Column("Why", ".status.lastDecision.sentence", priority=1),
-        Column("Age", ".metadata.creationTimestamp", "date"),
-    ),
-)
+def _rows(
+    lines: Iterator[list[str]], names: list[str], constants: Mapping[str, int], source: str
+) -> Iterator[SizeRow]:
+    last = None
+    for number, cells in enumerate(lines, 2):
+        if not cells:
+            continue
+        where = f"{source}: line {number}"
+        if number > LINES_MAX:
+            raise BadInput(f"{where}: expected at most {LINES_MAX} lines")
+        if len(cells) != len(names):
+            raise BadInput(f"{where}: expected {len(names)} cells, got {len(cells)}")
+        line = dict(zip(names, (cell.strip() for cell in cells), strict=True))
+        written = line.pop(TIMESTAMP)
+        try:
+            at = _moment(written)
+            inputs = read_inputs(line)
+        except ValueError as error:
+            raise BadInput(f"{where}: {error}") from error
+        if last is not None and at <= last:
+            raise BadInput(f"{where}: {TIMESTAMP}: expected times that grow from line to line, got {written}")
+        last = at
+        yield SizeRow(_number(written), at, {**inputs, **constants})
+
+
+def _moment(text: str) -> int:
+    if SECONDS.fullmatch(text):
+        return moment_of(Fraction(text))
+    try:
+        return round(parse_moment(text, UTC) * 1000)
+    except DECODE_ERRORS:
+        message = f"{TIMESTAMP}: expected seconds or a time such as 2026-01-31T08:00:00Z, got {text!r:.60}"
+        raise ValueError(message) from None
+
+
+def _number(text: str) -> int | float | str:
+    if not SECONDS.fullmatch(text):
+        return text
+    return int(text) if "." not in text else float(text)

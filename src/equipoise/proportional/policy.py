@@ -361,12 +361,9 @@ class ScalingPolicySpec(SchemaPart):
     @property
     def inputs(self) -> frozenset[str]:
         """What must be known of the cluster."""
-        return frozenset(
-            part.function.input
-            for container in self.containers
-            for part in (*container.resources.requests, *container.resources.limits)
-            if part.function.input is not None
-        )
+        resources = [container.resources for container in self.containers]
+        functions = [part.function for each in resources for part in (*each.requests, *each.limits)]
+        return frozenset(each.input for each in functions if each.input is not None)
 
     @model_validator(mode="after")
     def _shifts_what_it_uses(self) -> Self:
@@ -375,11 +372,9 @@ class ScalingPolicySpec(SchemaPart):
         for name, delay in delays.items():
             unused = sorted(set(delay.inputs if delay else ()) - self.inputs)
             if unused and self.inputs:
-                used = ", ".join(sorted(self.inputs))
-                wrong = ValueError(f"expected an input that a function uses ({used}), got {unused[0]}")
-                place = ("smoothing", name, "inputs", unused[0])
-                detail = InitErrorDetails(
-                    type="value_error", loc=place, input=unused[0], ctx={"error": wrong}
-                )
+                used, first = ", ".join(sorted(self.inputs)), unused[0]
+                wrong = ValueError(f"expected an input that a function uses ({used}), got {first}")
+                place = ("smoothing", name, "inputs", first)
+                detail = InitErrorDetails(type="value_error", loc=place, input=first, ctx={"error": wrong})
                 raise ValidationError.from_exception_data(type(self).__name__, [detail])
         return self

@@ -87,10 +87,7 @@ class Percentile(SchemaPart):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            rule(
-                "self.lowThreshold <= self.target && self.target <= self.highThreshold",
-                THRESHOLDS_RULE,
-            )
+            rule("self.lowThreshold <= self.target && self.target <= self.highThreshold", THRESHOLDS_RULE)
         )
     )
 
@@ -128,6 +125,12 @@ class Smoothing(SchemaPart):
     delay_down: Delay | None = Field(None, alias="delayScaleDown", description="Wait before scaling down.")
     delay_up: Delay | None = Field(None, alias="delayScaleUp", description="Wait before scaling up.")
     percentile: Percentile | None = Field(None, description="Follow what most of the latest targets say.")
+
+    @property
+    def is_windowed(self) -> bool:
+        """Whether it depends on earlier targets."""
+        delays = [each for each in (self.delay_down, self.delay_up) if each is not None]
+        return self.percentile is not None or any(each.delay_seconds is not None for each in delays)
 
     @model_validator(mode="after")
     def _is_one_strategy(self) -> Self:
@@ -188,14 +191,10 @@ def extend_window(
         span = milliseconds(smoothing.percentile.window_seconds)
         retained = [sample for sample in earlier if at - sample[0] < span]
         return (*retained, (at, target))[-SAMPLES_MAX:]
-    spans = {
-        -1: smoothing.delay_down.delay_seconds if smoothing.delay_down is not None else None,
-        1: smoothing.delay_up.delay_seconds if smoothing.delay_up is not None else None,
-    }
     retained_all: set[TargetSample] = set()
-    for sign, seconds in spans.items():
-        if seconds is not None:
-            span = milliseconds(seconds)
+    for sign, delay in ((-1, smoothing.delay_down), (1, smoothing.delay_up)):
+        if delay is not None and delay.delay_seconds is not None:
+            span = milliseconds(delay.delay_seconds)
             recent = [sample for sample in earlier if at - sample[0] <= span]
             retained_all.update(_extremes([*recent, (at, target)], sign))
     return tuple(sorted(retained_all))[-SAMPLES_MAX:]
@@ -246,6 +245,14 @@ class SmoothedValue(NamedTuple):
     """Below this it is scaled up."""
     high: int | None = None
     """Above this it is scaled down."""
+
+
+def smoothed_value(smoothing: Smoothing, value_input: SmoothingInput) -> SmoothedValue:
+    if smoothing.percentile is not None:
+        return by_percentile(smoothing.percentile, value_input)
+    if smoothing.delay_down is None and smoothing.delay_up is None:
+        return at_once(value_input)
+    return by_delay(smoothing.delay_down, smoothing.delay_up, value_input)
 
 
 def at_once(value_input: SmoothingInput) -> SmoothedValue:

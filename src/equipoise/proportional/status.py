@@ -1,4 +1,4 @@
-"""The status of a live policy, and whether it must be written now. Pure.
+"""The custom resource `ScalingPolicy`, the status of a live one, and whether it must be written now.
 
 The API server should not get a write in every cycle. A status is written when a reason or a condition changes
 or a change is about to be made; other differences (a target, the window) are written by a checkpoint, at most
@@ -6,18 +6,27 @@ once a minute.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Any, NamedTuple
 
+from pydantic import Field
+
+from equipoise.core.cluster import Workload
 from equipoise.core.decision import Decision, Outcome
 from equipoise.core.reason import Code
+from equipoise.crd.definition import Column, DefinedKind
+from equipoise.crd.fields import Amount, Count, Memory, Moment, SchemaPart, Text, UniqueBy
+from equipoise.crd.status import ENTRIES_MAX, PolicyStatus, Reason, Sentence
 from equipoise.crd.targets import Mode
 from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.status import condition, has_condition, keep_transition_time, timestamp
-from equipoise.ports import PolicyObject
+from equipoise.ports import Actuator, PolicyObject
 from equipoise.proportional.applied import KEY, PolicyMemory
-from equipoise.proportional.decide import Assessment, time_of
+from equipoise.proportional.decide import Assessment
 from equipoise.proportional.functions import CompiledPolicy, Slot
-from equipoise.proportional.smoothing import ProportionalMemory, ValueChange
+from equipoise.proportional.parse import WrittenScalingPolicySpec
+from equipoise.proportional.smoothing import ProportionalMemory
 
 
 def status_of(slots: Sequence[Slot], assessment: Assessment, memory: ProportionalMemory) -> dict[str, Any]:
@@ -41,17 +50,14 @@ def _resource(slot: Slot, assessment: Assessment, memory: ProportionalMemory) ->
     status |= {name: slot.text(value) for name, value in values.items() if value is not None}
     status["reason"] = smoothed.code.value
     if (change := memory.changes.get(slot.key)) is not None:
-        status["lastChange"] = _change(slot, change)
+        before = {} if change.before is None else {"before": slot.text(change.before)}
+        status["lastChange"] = {"at": _time(change.at), **before, "after": slot.text(change.after)}
     return status
 
 
-def _change(slot: Slot, change: ValueChange) -> dict[str, Any]:
-    before = {} if change.before is None else {"before": slot.text(change.before)}
-    return {"at": _time(change.at), **before, "after": slot.text(change.after)}
-
-
 def _time(milliseconds: int) -> str:
-    return time_of(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 CHECKPOINT_SECONDS = 60.0
@@ -99,56 +105,44 @@ def next_status(
     written_at: float | None,
 ) -> dict[str, Any] | None:
     """Return the new status, or None if none is due; `written_at` is the time of the last write."""
-    assert 0 <= status_input.pods_at_target <= status_input.pods, (
-        f"{status_input.pods_at_target} of {status_input.pods} pods"
-    )
+    pods_at_target = f"{status_input.pods_at_target}/{status_input.pods}"
+    assert 0 <= status_input.pods_at_target <= status_input.pods, f"{pods_at_target} pods"
     old, now, decision = policy.status, timestamp(at), status_input.decision
     conditions = _conditions(policy, status_input)
     status = status_of(compiled.slots, status_input.assessment, status_input.memory.smoothing) | {
         "observedGeneration": policy.generation,
-        "podsAtTarget": f"{status_input.pods_at_target}/{status_input.pods}",
+        "podsAtTarget": pods_at_target,
         "memory": status_input.memory.to_data(),
     }
     if status_input.cost or "message" in old:
         status["message"] = status_input.cost or old["message"]
     reason = {"reason": decision.reason.code.value, "sentence": decision.reason.sentence}
-    is_significant = status_input.is_executed or _is_significant(
-        old, policy.generation, conditions, decision, status
+    before = old.get("lastDecision", {})
+    is_significant = (
+        status_input.is_executed
+        or not _has_conditions(old, conditions)
+        or _essence(old, before.get("reason")) != _essence(status, reason["reason"])
     )
     is_same = all(old.get(name) == part for name, part in status.items())
-    if not is_significant and (
-        is_same or not _is_due(status_input.memory.smoothing, compiled, at, written_at)
-    ):
+    is_due = not is_same and _is_due(status_input.memory.smoothing, compiled, at, written_at)
+    if not is_significant and not is_due:
         return None
-    before = old.get("lastDecision", {})
     is_same_decision = not is_significant and before.get("reason") == reason["reason"]
     status["lastDecision"] = before if is_same_decision else reason | {"subject": decision.subject, "at": now}
     status["conditions"] = [keep_transition_time(condition, old, now) for condition in conditions]
     return status
 
 
-def _is_significant(
-    old: Mapping[str, Any],
-    generation: int,
-    conditions: Sequence[Mapping[str, Any]],
-    decision: Decision,
-    status: Mapping[str, Any],
-) -> bool:
-    reasons = {entry.get("name"): entry.get("reason") for entry in old.get("resources", ())}
-    return (
-        old.get("observedGeneration") != generation
-        or old.get("lastDecision", {}).get("reason") != decision.reason.code.value
-        or reasons != {entry["name"]: entry.get("reason") for entry in status["resources"]}
-        or not _has_conditions(old, conditions)
-        or _has_all_pods(old.get("podsAtTarget", "")) != _has_all_pods(status["podsAtTarget"])
-        or _contention(old) != _contention(status)
-    )
+def _essence(status: Mapping[str, Any], reason: str | None) -> tuple[Any, ...]:
+    """Return what is written at once when it changes, given the reason of the decision.
 
-
-def _contention(status: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the part of the memory that a new leader needs at once: who reverted values, and when."""
+    Of the memory, a new leader needs at once who reverted values, and when.
+    """
+    reasons = {entry.get("name"): entry.get("reason") for entry in status.get("resources", ())}
+    done, _, total = status.get("podsAtTarget", "").partition("/")
     applied = status.get("memory", {}).get(KEY, {})
-    return applied.get("foughtBy"), applied.get("reverts")
+    contention = applied.get("foughtBy"), applied.get("reverts")
+    return status.get("observedGeneration"), reason, reasons, done == total, contention
 
 
 def _is_due(
@@ -166,14 +160,14 @@ def _is_due(
 
 
 def _conditions(policy: PolicyObject, status_input: StatusInput) -> list[dict[str, Any]]:
-    generation = policy.generation
-    found = [condition(READY, "Accepted", _MODES[status_input.mode], is_true=True, generation=generation)]
+    judged = partial(condition, generation=policy.generation)
     is_applied, reason, message = _applied(status_input)
-    found.append(condition(APPLIED, reason, message, is_true=is_applied, generation=generation))
+    found = [
+        judged(READY, "Accepted", _MODES[status_input.mode], is_true=True),
+        judged(APPLIED, reason, message, is_true=is_applied),
+    ]
     if status_input.warning:
-        found.append(
-            condition(WARNING, "UtilizationHpa", status_input.warning, is_true=True, generation=generation)
-        )
+        found.append(judged(WARNING, "UtilizationHpa", status_input.warning, is_true=True))
     return found
 
 
@@ -201,28 +195,98 @@ def _has_conditions(old: Mapping[str, Any], conditions: Sequence[Mapping[str, An
     return is_same and all(has_condition(old, each, fields) for each in conditions)
 
 
-def _has_all_pods(ratio: str) -> bool:
-    done, _, total = ratio.partition("/")
-    return done == total
-
-
-class WorkloadEvent(NamedTuple):
-    """An event at a workload."""
-
-    sentence: str
-    is_warning: bool
-
-
-def event_of(
-    policy: PolicyObject, status_input: StatusInput, outcomes: Sequence[Outcome]
-) -> WorkloadEvent | None:
-    """Return the event at the workload: the result of a change, or a new reason that prevents it; or None."""
+def report_event(
+    actuator: Actuator,
+    workload: Workload,
+    policy: PolicyObject,
+    status_input: StatusInput,
+    outcomes: Sequence[Outcome],
+) -> None:
+    """Record an event at the workload: the result of a change, or a new reason that prevents it."""
     reason = status_input.decision.reason
+    before = policy.status.get("lastDecision", {}).get("reason")
     if outcomes:
         results = "; ".join(f"{each.result}: {each.detail}".rstrip(": ") for each in outcomes)
-        is_failed = any(outcome.result != "Accepted" for outcome in outcomes)
-        return WorkloadEvent(f"{reason.sentence} {status_input.cost} {results}.", is_failed)
-    before = policy.status.get("lastDecision", {}).get("reason")
-    if reason.code in REPORTED and before != reason.code.value:
-        return WorkloadEvent(reason.sentence, is_warning=True)
-    return None
+        is_warning = any(outcome.result != "Accepted" for outcome in outcomes)
+        sentence = f"{reason.sentence} {status_input.cost} {results}."
+    elif reason.code in REPORTED and before != reason.code.value:
+        sentence, is_warning = reason.sentence, True
+    else:
+        return
+    actuator.record_event(workload.object_ref, reason.code.value, sentence, is_warning=is_warning)
+
+
+SlotName = Annotated[
+    str,
+    Text(
+        r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\.(requests|limits)\.(cpu|memory)$",
+        "a container's resource such as kube-dns.requests.cpu",
+        280,
+    ),
+]
+Ratio = Annotated[str, Text(r"^[0-9]{1,9}/[0-9]{1,9}$", "two counts such as 3/5", 19)]
+
+
+class LastChange(SchemaPart):
+    """When a value was last replaced."""
+
+    at: Moment = Field(description="When.")
+    before: Amount | None = Field(None, description="What was in force before; absent where unknown.")
+    after: Amount = Field(description="What is in force since.")
+
+
+class ResourceStatus(SchemaPart):
+    """One resource of one container."""
+
+    name: SlotName = Field(description="Which one: CONTAINER.requests.cpu.")
+    current: Amount | None = Field(None, description="What is in force.")
+    target: Amount | None = Field(None, description="What the cluster asked for last.")
+    scale_up_below: Amount | None = Field(
+        None, alias="scaleUpBelow", description="A value below this is scaled up now."
+    )
+    scale_down_above: Amount | None = Field(
+        None, alias="scaleDownAbove", description="A value above this is scaled down now."
+    )
+    reason: Reason | None = Field(None, description="Why it was set or is held, as one code.")
+    last_change: LastChange | None = Field(None, alias="lastChange", description="When it was last replaced.")
+
+
+class WindowStatus(SchemaPart):
+    """The targets that the smoothing looks at."""
+
+    observations: Count = Field(0, description="How many are kept.")
+    since: Moment | None = Field(None, description="When the first target under this policy was seen.")
+
+
+class ScalingPolicyStatus(PolicyStatus):
+    """What came of the policy."""
+
+    resources: Annotated[tuple[ResourceStatus, ...], UniqueBy("name")] = Field(
+        (), max_length=ENTRIES_MAX, description="The latest target of each resource, and why it is held."
+    )
+    window: WindowStatus | None = Field(None, description="The targets that the smoothing looks at.")
+    pods_at_target: Ratio | None = Field(
+        None, alias="podsAtTarget", description="How many pods have what is in force, of how many."
+    )
+    message: Sentence = Field("", description="What a change costs: whether it restarts anything.")
+    memory: Memory = Field({}, description="What the next decision needs.")
+
+
+SCALING_POLICY = DefinedKind(
+    group="scalingpolicy.kope.io",
+    version="v1alpha1",
+    name="ScalingPolicy",
+    plural="scalingpolicies",
+    description="Lets a workload's requests and limits follow the size of the cluster, without flapping.",
+    body={"spec": WrittenScalingPolicySpec, "status": ScalingPolicyStatus},
+    required=("spec",),
+    short_names=("scalpol",),
+    columns=(
+        Column("Kind", ".spec.scaleTargetRef.kind"),
+        Column("Target", ".spec.scaleTargetRef.name"),
+        Column("Reason", ".status.lastDecision.reason"),
+        Column("Pods", ".status.podsAtTarget", description="Pods that have what is in force."),
+        Column("Why", ".status.lastDecision.sentence", priority=1),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+    ),
+)

@@ -21,7 +21,7 @@ from equipoise.engine.cycle import ignore
 from equipoise.engine.disruption import adoption_opted_out_by
 from equipoise.engine.guards import held_by_pause
 from equipoise.ports import Applier, ApplyResult, Pauses
-from equipoise.recommendation.explain import AdviceDetails, RecommendedHpa
+from equipoise.recommendation.explain import AdviceDetails
 
 PREDICTION_WINDOW_SECONDS = 3600
 HISTORY_LENGTH = "7d"
@@ -31,20 +31,15 @@ UNSCALED = frozenset({"DaemonSet", "Job", "CronJob", "Pod"})
 
 def hpa_manifest(subject: str, details: AdviceDetails) -> dict[str, Any] | None:
     """Return an `autoscaling/v2` HPA; None where none is recommended."""
-    if details.hpa is None:
-        return None
-    spec = _spec(subject, details.kind, details.hpa)
-    return _object("autoscaling/v2", "HorizontalPodAutoscaler", subject, spec)
+    return _manifest("autoscaling/v2", "HorizontalPodAutoscaler", subject, details)
 
 
 def ehpa_manifest(subject: str, details: AdviceDetails, interval_seconds: float) -> dict[str, Any] | None:
     """Return an EHPA in Preview, with a prediction where the workload is predictable."""
-    if details.hpa is None:
-        return None
-    spec = {**_spec(subject, details.kind, details.hpa), "scaleStrategy": "Preview"}
+    more: dict[str, Any] = {"scaleStrategy": "Preview"}
     if details.prediction is not None and details.prediction.is_predictable:
         # Crane supports no other algorithm; the manifest has this block whichever of ours decided.
-        spec["prediction"] = {
+        more["prediction"] = {
             "predictionWindowSeconds": PREDICTION_WINDOW_SECONDS,
             "predictionAlgorithm": {
                 "algorithmType": "dsp",
@@ -52,26 +47,26 @@ def ehpa_manifest(subject: str, details: AdviceDetails, interval_seconds: float)
             },
         }
     api_version = "autoscaling.crane.io/v1alpha1"
-    return _object(api_version, "EffectiveHorizontalPodAutoscaler", subject, spec)
+    return _manifest(api_version, "EffectiveHorizontalPodAutoscaler", subject, details, more)
 
 
-def _spec(subject: str, kind: str, hpa: RecommendedHpa) -> dict[str, Any]:
-    target = {"kind": kind, "name": subject.rpartition("/")[2]}
-    if kind in API_VERSIONS:
-        target = {"apiVersion": API_VERSIONS[kind], **target}
+def _manifest(
+    api_version: str, kind: str, subject: str, details: AdviceDetails, more: Mapping[str, Any] | None = None
+) -> dict[str, Any] | None:
+    if (hpa := details.hpa) is None:
+        return None
+    namespace, _, name = subject.rpartition("/")
+    target = {"kind": details.kind, "name": name}
+    if details.kind in API_VERSIONS:
+        target = {"apiVersion": API_VERSIONS[details.kind], **target}
     spec = {
         "scaleTargetRef": target,
         "minReplicas": hpa.replicas_min,
         "maxReplicas": hpa.replicas_max,
         "metrics": hpa.metrics,
+        **({} if hpa.behavior is None else {"behavior": hpa.behavior}),
+        **(more or {}),
     }
-    if hpa.behavior is not None:
-        spec["behavior"] = hpa.behavior
-    return spec
-
-
-def _object(api_version: str, kind: str, subject: str, spec: dict[str, Any]) -> dict[str, Any]:
-    namespace, _, name = subject.rpartition("/")
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
@@ -158,19 +153,24 @@ class HpaAdopter:
         if not decision.actions:
             return decision
         namespace = decision.subject.rpartition("/")[0]
-        reason = _left_alone(workload, namespace, self.namespaces_protected)
+        if workload is None:
+            return decision.hold(Reason(Code.OPTED_OUT, "The workload has gone since it was looked at."))
+        if namespace in self.namespaces_protected:
+            sentence = f"Namespace {namespace} is left alone unless -n names it."
+            return decision.hold(Reason(Code.OPTED_OUT, sentence))
+        if annotation := adoption_opted_out_by(workload.annotations):
+            return decision.hold(Reason(Code.OPTED_OUT, f"The workload is opted out by {annotation}."))
         # Evaluated before every action: a pause may begin while the previous ones are applied.
-        reason = reason or held_by_pause(self, namespace)
+        reason = held_by_pause(self, namespace)
         return decision if reason is None else decision.hold(reason)
 
     def pause_of(self, namespace: str) -> str | None:
         """Return who paused a namespace; count requests that were not answered."""
         try:
-            who = self.pauses.pause_of(namespace)
+            return self.pauses.pause_of(namespace)
         except WorldFailed:
             self.unanswered += 1
             raise
-        return who
 
     def _applied(self, decision: Decision, workload: Workload, action: ApplyHpa) -> Outcome:
         self.check_leadership()
@@ -181,8 +181,7 @@ class HpaAdopter:
             return Outcome(action, UNKNOWN, str(error))
         self.unanswered = 0
         outcome = Outcome(action, answer.result.value, answer.detail)
-        is_new = not self.is_dry_run and answer.result in {ApplyResult.CREATED, ApplyResult.CHANGED}
-        if is_new:
+        if not self.is_dry_run and answer.result in {ApplyResult.CREATED, ApplyResult.CHANGED}:
             self.on_applied(workload, decision, outcome)
         return outcome
 
@@ -192,33 +191,15 @@ def _explained(decision: Decision, outcome: Outcome) -> Decision:
     if outcome.result in DONE:
         return decision
     if outcome.result == ApplyResult.NOT_OURS:
-        sentence = f"{_capital(outcome.detail)}: it is left alone. Change it there, or delete it first."
+        detail = outcome.detail
+        who = detail if detail.startswith(".") else detail[:1].upper() + detail[1:]
+        sentence = f"{who}: it is left alone. Change it there, or delete it first."
         return decision.hold(Reason(Code.NOT_OURS, sentence))
-    is_unknown = outcome.result == UNKNOWN
-    what = (
-        "Whether the HPA was applied is unknown"
-        if is_unknown
-        else f"The HPA was not applied ({outcome.result})"
-    )
+    what = f"The HPA was not applied ({outcome.result})"
+    if outcome.result == UNKNOWN:
+        what = "Whether the HPA was applied is unknown"
     sentence = f"{what}: {outcome.detail.rstrip('.')}."
     return decision.hold(Reason(Code.NOT_APPLIED, sentence))
-
-
-def _capital(clause: str) -> str:
-    return clause if clause.startswith(".") else clause[:1].upper() + clause[1:]
-
-
-def _left_alone(
-    workload: Workload | None, namespace: str, namespaces_protected: Collection[str]
-) -> Reason | None:
-    if workload is None:
-        return Reason(Code.OPTED_OUT, "The workload has gone since it was looked at.")
-    if namespace in namespaces_protected:
-        return Reason(Code.OPTED_OUT, f"Namespace {namespace} is left alone unless -n names it.")
-    annotation = adoption_opted_out_by(workload.annotations)
-    if annotation:
-        return Reason(Code.OPTED_OUT, f"The workload is opted out by {annotation}.")
-    return None
 
 
 MILLI_NANOS = 10**6
@@ -226,22 +207,17 @@ NANO = 10**9
 
 
 def with_current(
-    decided: Iterable[tuple[Decision, WorkloadRef]],
-    workloads: Iterable[Workload],
-    specs: Iterable[HpaSpec],
+    decided: Iterable[tuple[Decision, WorkloadRef]], workloads: Iterable[Workload], specs: Iterable[HpaSpec]
 ) -> list[Decision]:
     """Return each decision with the current replicas, HPAs and requests of its workload."""
     hpas: dict[WorkloadRef, list[HpaSpec]] = defaultdict(list)
     for spec in specs:
         hpas[spec.target].append(spec)
-    by_ref = {workload.ref: workload for workload in workloads}
-    found = []
-    for decision, ref in decided:
-        extra = decision.extra
-        if (workload := by_ref.get(ref)) is not None:
-            extra = {**extra, "current": _current(workload, hpas[ref])}
-        found.append(structs.replace(decision, extra=extra))
-    return found
+    current = {each.ref: {"current": _current(each, hpas[each.ref])} for each in workloads}
+    return [
+        structs.replace(decision, extra={**decision.extra, **current.get(ref, {})})
+        for decision, ref in decided
+    ]
 
 
 def _current(workload: Workload, hpas: Sequence[HpaSpec]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from threading import Lock
 from typing import NamedTuple
 
@@ -21,23 +22,20 @@ from equipoise.engine.cycle import ignore
 from equipoise.engine.isolation import Isolation, WorkerBusy, failed_decision
 from equipoise.ports import Autoscalers, Cluster, FailedTurn, History, Owners
 from equipoise.ports.cluster import CPU, MEMORY, Measure, UsageHistory
-from equipoise.recommendation.explain import AdviceDetails
-from equipoise.recommendation.observe import WEEK_SECONDS, Containers, Inherited, Observation
-from equipoise.recommendation.ownership import PodOwnership
-from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
-from equipoise.recommendation.record import AdviceRequest, Batch, Examined, Facts, examine_all
-from equipoise.recommendation.selection import check_names, choose
-from equipoise.recommendation.usage import HistoryReader, Usage
+from equipoise.recommendation.decide import Batch, Examined, examine_all
+from equipoise.recommendation.explain import AdviceDetails, Facts
+from equipoise.recommendation.forecast import WEEK_SECONDS
+from equipoise.recommendation.observe import Containers, Inherited, Observation, check_names, choose
+from equipoise.recommendation.policy import AdviceRequest, AdviceType, RecommendationPolicy
+from equipoise.recommendation.usage import HistoryReader, PodOwnership, Usage
 from equipoise.stats.predict import Algorithm
 
 STEP_SECONDS = 60.0
-COUNTED = frozenset({"Pending", "Running"})
 BYTES_MAX = 1e18
 """Largest plausible sample; larger ones count as missing."""
 MADE_BY_CRANE = ("app.kubernetes.io/managed-by", "effective-hpa-controller")
 """Label of the HPAs that Crane writes. Their metrics are Crane's own, so advice does not inherit them."""
 
-Peaks = Mapping[tuple[WorkloadRef, str], float]
 Pair = tuple[WorkloadRef, int]
 """A workload, and the index of its batch."""
 
@@ -106,12 +104,11 @@ def advised(scope: AdviceScope, sources: DataSources, at: float) -> list[Advised
     batch = AdviceBatch(AdviceRequest(scope.policy, scope.about, scope.algorithm), chosen)
     is_all = scope.namespace is None and not scope.names
     isolation = Isolation()
-    found = list(
-        advise_all([batch], listed, sources, at, scope.namespace, reads_all=is_all, isolation=isolation)
-    )
+    found = advise_all([batch], listed, sources, at, scope.namespace, reads_all=is_all, isolation=isolation)
+    ordered = sorted(found, key=lambda one: (one.ref.subject, one.ref.kind))
     for failed in isolation.failed:
         sources.warn(f"{failed.subject}: {failed.error}")
-    return sorted(found, key=lambda one: (one.ref.subject, one.ref.kind))
+    return ordered
 
 
 def advise_all(
@@ -170,6 +167,8 @@ class _AdviceRun:
     reads_all: bool
     """Whether the history of all namespaces is read."""
     isolation: Isolation
+    peaks: dict[tuple[WorkloadRef, str], float] = field(default_factory=dict)
+    """The highest memory of each container of a workload, over all pods."""
     warned: set[str] = field(default_factory=set)
     namespaces_resolved: set[str] = field(default_factory=set)
     """Namespaces in which the owners of past pods were queried."""
@@ -186,14 +185,13 @@ class _AdviceRun:
 
     def advised(self) -> Iterator[Advised]:
         """Yield the advice part by part as the history arrives; workloads in no part have no samples."""
-        peaks: dict[tuple[WorkloadRef, str], float] = {}
         left = dict(self.chosen)
         for history in self._histories():
             if history.measure == MEMORY.name:
-                self._add_peaks(history, peaks)
+                self._add_peaks(history)
             else:
                 within = [ref for ref in left if _is_within(ref, history)]
-                yield from self._decided(history, [left.pop(ref).ref for ref in within], peaks)
+                yield from self._decided(history, [left.pop(ref).ref for ref in within])
             del history  # freed before the next part arrives
         nothing = UsageHistory(
             measure=CPU.name,
@@ -207,7 +205,7 @@ class _AdviceRun:
             source="",
             partial=tuple(self.partial),
         )
-        yield from self._decided(nothing, list(left), peaks)
+        yield from self._decided(nothing, list(left))
 
     def _histories(self) -> Iterator[UsageHistory]:
         """Yield histories; memory, where it is needed, comes before the CPU of the same workloads."""
@@ -269,27 +267,25 @@ class _AdviceRun:
         batches = (batch for batch in self.batches if batch.request.about is AdviceType.RESOURCE)
         return {workload.ref for batch in batches for workload in batch.workloads}
 
-    def _add_peaks(self, history: UsageHistory, peaks: dict[tuple[WorkloadRef, str], float]) -> None:
-        """Add the highest memory of each container over all pods to `peaks`."""
+    def _add_peaks(self, history: UsageHistory) -> None:
         chosen = self._resourced()
         if history.partial:
-            self.partial_peaks |= dict.fromkeys(
-                (r for r in chosen if _is_within(r, history)), history.partial[0]
-            )
+            within = [ref for ref in chosen if _is_within(ref, history)]
+            self.partial_peaks |= dict.fromkeys(within, history.partial[0])
         highest = np.fmax.reduce(history.values, axis=1, initial=np.nan).tolist()
         rows = zip(history.namespaces, history.pods, history.containers, highest, strict=True)
         for namespace, pod, container, peak in rows:
             ref = self.ownership.of(namespace, pod)
             if ref in chosen and peak <= BYTES_MAX:  # NaN does not pass either
-                peaks[ref, container] = max(peak, peaks.get((ref, container), 0.0))
+                self.peaks[ref, container] = max(peak, self.peaks.get((ref, container), 0.0))
 
-    def _decided(self, history: UsageHistory, refs: Sequence[WorkloadRef], peaks: Peaks) -> Iterator[Advised]:
+    def _decided(self, history: UsageHistory, refs: Sequence[WorkloadRef]) -> Iterator[Advised]:
         reader = HistoryReader(history, self.ownership, refs, self.at)
         missing = next(iter(history.partial), "")
         selected = [{workload.ref for workload in batch.workloads} for batch in self.batches]
         for some in reader.batches():
             pairs = [(ref, number) for ref in some for number, own in enumerate(selected) if ref in own]
-            examined = partial(self._examined, reader, peaks, missing)
+            examined = partial(self._examined, reader, missing)
             found = self.isolation.each(pairs, examined, lambda pair: pair[0].subject, RUN_ERRORS)
             for (ref, number), one in zip(pairs, found, strict=True):
                 failed = one if isinstance(one, FailedTurn) else self.ownership.failed.get(ref.namespace)
@@ -298,42 +294,37 @@ class _AdviceRun:
                 elif not isinstance(one, FailedTurn):
                     yield Advised(number, ref, *one)
 
-    def _examined(
-        self, reader: HistoryReader, peaks: Peaks, missing: str, pairs: Sequence[Pair]
-    ) -> list[Examined]:
+    def _examined(self, reader: HistoryReader, missing: str, pairs: Sequence[Pair]) -> list[Examined]:
         """Decide for these pairs of workload and batch, in arrays; `missing` is why the answer is partial."""
-        refs = list(dict.fromkeys(ref for ref, _ in pairs))
-        rows_of: dict[int, list[int]] = {}
-        place = {ref: row for row, ref in enumerate(refs)}
+        workloads_of: dict[int, list[Workload]] = defaultdict(list)
         for ref, number in pairs:
-            rows_of.setdefault(number, []).append(place[ref])
+            workloads_of[number].append(self.chosen[ref])
         by_container = any(batch.request.about is AdviceType.RESOURCE for batch in self.batches)
-        used = reader.usage(refs, by_container=by_container)
-        parts = {tuple(range(len(refs))): used}
-        requests = []
-        for number, rows in sorted(rows_of.items()):
-            if tuple(rows) not in parts:  # the same arrays are summarised once
-                parts[tuple(rows)] = used.rows(rows)
-            part, request = parts[tuple(rows)], self.batches[number].request
-            workloads = [self.chosen[refs[row]] for row in rows]
-            observation = self._observation(request, workloads, part, peaks, missing)
-            requests.append((request, observation, part.pods_unknown.tolist()))
-        found: dict[Pair, Examined] = {}
-        examined = self.sources.decide(requests)
-        for (number, rows), decided in zip(sorted(rows_of.items()), examined, strict=True):
-            found |= {(refs[row], number): one for row, one in zip(rows, decided, strict=True)}
+        used: dict[tuple[WorkloadRef, ...], Usage] = {}
+        requests, keys = [], []
+        for number, workloads in sorted(workloads_of.items()):
+            refs, request = tuple(workload.ref for workload in workloads), self.batches[number].request
+            if refs not in used:  # the same arrays are summarised once
+                used[refs] = reader.usage(refs, by_container=by_container)
+            requests.append((request, self._observation(request, workloads, used[refs], missing)))
+            keys += [(ref, number) for ref in refs]
+        found = dict(zip(keys, chain.from_iterable(self.sources.decide(requests)), strict=True))
         return [found[pair] for pair in pairs]
 
+    def _current_pods(self, ref: WorkloadRef) -> list[Pod]:
+        pods = self.ownership.pods.get(ref, ())
+        return [pod for pod in pods if pod.phase in {"Pending", "Running"} and pod.deletion_at is None]
+
     def _observation(
-        self, request: AdviceRequest, workloads: Sequence[Workload], used: Usage, peaks: Peaks, missing: str
+        self, request: AdviceRequest, workloads: Sequence[Workload], used: Usage, missing: str
     ) -> Observation:
         refs = [workload.ref for workload in workloads]
-        pods = [[pod for pod in self.ownership.pods.get(ref, ()) if _counts(pod)] for ref in refs]
+        pods = [self._current_pods(ref) for ref in refs]
         newest = [max(some, key=lambda pod: (pod.created_at, pod.name), default=None) for some in pods]
         ready_at = self.at - request.policy.pod_ready_seconds_min
         containers, whys = None, [missing] * len(refs)
         if request.about is AdviceType.RESOURCE:
-            containers = _containers(refs, newest, used, peaks)
+            containers = _containers(refs, newest, used, self.peaks)
             whys = [missing or self.partial_peaks.get(ref, "") for ref in refs]
         return Observation(
             subjects=[ref.subject for ref in refs],
@@ -350,6 +341,7 @@ class _AdviceRun:
             containers=containers,
             measurable=used.measurable,
             unmeasured=used.unmeasured,
+            unknown=used.pods_unknown,
             partial=whys,
         )
 
@@ -367,10 +359,6 @@ def _is_within(ref: WorkloadRef, history: UsageHistory) -> bool:
     return is_in_scope and (history.groups is None or ref in history.groups)
 
 
-def _counts(pod: Pod) -> bool:
-    return pod.phase in COUNTED and pod.deletion_at is None
-
-
 def _is_available(pod: Pod, ready_at: float) -> bool:
     return pod.phase == "Running" and pod.is_ready and (pod.ready_since or 0.0) <= ready_at
 
@@ -382,7 +370,10 @@ def _request(pod: Pod | None) -> float:
 
 
 def _containers(
-    refs: Sequence[WorkloadRef], newest: Sequence[Pod | None], used: Usage, peaks: Peaks
+    refs: Sequence[WorkloadRef],
+    newest: Sequence[Pod | None],
+    used: Usage,
+    peaks: Mapping[tuple[WorkloadRef, str], float],
 ) -> Containers:
     """Return the current containers of the workloads, in the order of their pods' specs."""
     parts = [

@@ -2,15 +2,20 @@
 
 from collections.abc import Iterable
 
-from equipoise.core.decision import Decision
+import msgspec
+
+from equipoise.core.decision import Decision, Record
 from equipoise.engine.balancer import Balancer, GaugeSpec, Labels
+from equipoise.engine.recording import replay_holds
 from equipoise.ports import CycleReport
 from equipoise.ports.wiring import DEADLINE_SECONDS, Loop, LoopSettings, Wiring
+from equipoise.recommendation.adopt import proposed
 from equipoise.recommendation.advisor import DataSources
-from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION
-from equipoise.recommendation.decide import decide
+from equipoise.recommendation.decide import Batch, Examined, decide, decide_from, examine_all
+from equipoise.recommendation.explain import BALANCER as NAME
+from equipoise.recommendation.explain import SUBJECT_SEPARATOR, Facts, named_for
 from equipoise.recommendation.loop import RecommendationLoop
-from equipoise.recommendation.record import SUBJECT_SEPARATOR, Batch, Examined, examine_all, redecide
+from equipoise.recommendation.policy import ANALYTICS, RECOMMENDATION, AdviceType, RecommendationPolicy
 
 HEAVY_WORKLOADS = 16
 """Workloads from which a batch is decided in the worker: in this process it would delay the Lease."""
@@ -20,26 +25,25 @@ LABELS = ("namespace", "workload", "analytics")
 class IdleLoop:
     """The loop that runs where the setting `compat.crane` is off: it does nothing."""
 
-    name = "recommendation"
+    name = NAME
 
     def __init__(self, interval_seconds: float) -> None:
         self.interval_seconds = interval_seconds
 
     def cycle(self, at: float) -> CycleReport:
-        """Return an empty report."""
         del at
         return CycleReport((), ())
 
 
 def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
     """Return the loop; it watches its kinds where their definitions are installed."""
-    interval_seconds = settings.interval_seconds("recommendation")
+    interval_seconds = settings.interval_seconds(NAME)
     if settings.compat.crane == "off":
         return IdleLoop(interval_seconds)
 
     def decide_batch(batch: Batch) -> list[list[Examined]]:
         wiring.heartbeat()
-        is_heavy = sum(len(observation.subjects) for _, observation, _ in batch) >= HEAVY_WORKLOADS
+        is_heavy = sum(len(observation.subjects) for _, observation in batch) >= HEAVY_WORKLOADS
         # A batch that ended a worker could end this process: from then on even small ones go to the worker.
         if not is_heavy and not wiring.batches.replaced:
             return examine_all(batch)
@@ -73,6 +77,17 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
     )
 
 
+def redecide(recorded: Record) -> Decision:
+    """Decide again from a record; the actions that guards held are taken from it, too."""
+    policy = RecommendationPolicy.model_validate(recorded.policy.get("settings", {}))
+    about = AdviceType(recorded.policy.get("type", ""))
+    facts = msgspec.convert(recorded.observation, Facts)
+    ((decision, details, _),) = decide_from(policy, [facts], about)
+    if recorded.policy.get("isApplied"):
+        decision = proposed(decision, details)
+    return named_for(replay_holds(recorded, decision), recorded.policy.get("for", ""))
+
+
 def _series(decision: Decision, value: float | None) -> Iterable[tuple[Labels, float]]:
     if value is None:
         return ()
@@ -92,7 +107,7 @@ def _advised(name: str, key: str, what: str) -> GaugeSpec:
 
 
 BALANCER = Balancer(
-    "recommendation",
+    NAME,
     kinds=(ANALYTICS, RECOMMENDATION),
     decide=decide,
     redecide=redecide,

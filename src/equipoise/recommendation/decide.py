@@ -9,24 +9,30 @@ The seed's arithmetic on arrays: inspection in its order, then targets and repli
 Every comparison that refuses is strict, up to the noise of floats; before a ceil, six digits count.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import structs
 
-from equipoise.core.decision import Decided, Decision
+from equipoise.core.decision import Decision
 from equipoise.core.reason import Code, Reason
 from equipoise.recommendation.explain import (
+    USAGE_FIGURES,
+    Advice,
     AdviceDetails,
-    DecisionNumbers,
+    ContainerFacts,
+    Facts,
     RecommendedContainer,
     RecommendedHpa,
-    WorkloadFigures,
+    confidence,
+    numbers_of,
     sentence,
 )
 from equipoise.recommendation.observe import Inherited, Observation, Shared, Statistics, share_key, summarise
-from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
-from equipoise.stats.predict import Algorithm
+from equipoise.recommendation.policy import AdviceRequest, AdviceType, RecommendationPolicy
 from equipoise.stats.ranks import Claims, Floats, Whole
 
 SLACK = 1e-7
@@ -39,85 +45,69 @@ NEXT_TO_NOTHING = 1e-290
 """Lower bound for values to be rounded; below it floats have no six significant digits."""
 
 
-class AdviceArrays(NamedTuple):
-    """One entry per workload; replicas and targets are valid only where the code is Recommend."""
-
-    codes: list[Code]
-    fluctuation: Floats
-    target_percent: Whole
-    replicas_min: Whole
-    replicas_max: Whole
-
-
 def advise(
-    policy: RecommendationPolicy,
-    observation: Observation,
-    statistics: Statistics,
-    about: AdviceType = AdviceType.HPA,
-) -> AdviceArrays:
+    policy: RecommendationPolicy, facts: Sequence[Facts], about: AdviceType = AdviceType.HPA
+) -> list[Advice]:
     """Return the advice for a batch, with the first check that each workload fails."""
-    fluctuation = fluctuations(statistics)
-    refusals = inspections(policy, observation, statistics, fluctuation)
+    used = {name: _column(facts, name) for name in (*USAGE_FIGURES, "request_cores")}
+    fluctuation = _fluctuations(used["lowest_median_cores"], used["highest_median_cores"])
+    refusals = inspections(policy, facts, used, fluctuation)
     if about is AdviceType.RESOURCE:
         del refusals[Code.NO_REQUEST]  # advice about requests needs none
     codes, order = list(refusals), np.array(list(refusals.values()))
     first = np.where(order.any(axis=0), order.argmax(axis=0), len(codes))
     codes.append(Code.RECOMMEND)
-    request = np.where(observation.request_cores > 0, observation.request_cores, np.nan)
-    target = rounded_up(statistics.pod_p99_cores / request * 100)
+    request = np.where(used["request_cores"] > 0, used["request_cores"], np.nan)
+    target = rounded_up(used["pod_p99_cores"] / request * 100)
     target = np.clip(target, policy.target_percent_min, policy.target_percent_max)
-    least = rounded_up(statistics.lowest_median_cores / (request * policy.target_percent_max / 100))
+    least = rounded_up(used["lowest_median_cores"] / (request * policy.target_percent_max / 100))
     least = np.maximum(least, max(policy.replicas_min_default, 1))
-    most = rounded_up(statistics.p95_cores / (request * target / 100) * policy.replicas_max_factor)
+    most = rounded_up(used["p95_cores"] / (request * target / 100) * policy.replicas_max_factor)
     replicas_min, replicas_max = _whole(least), _whole(np.maximum(most, least))
     assert (np.isnan(most) | (replicas_min <= replicas_max)).all(), "the bounds of advice are in order"
-    assert first.shape == replicas_max.shape == (len(observation.subjects),), (
-        "every workload has a reason and bounds"
-    )
-    return AdviceArrays(
-        codes=[codes[place] for place in first.tolist()],
-        fluctuation=fluctuation,
-        target_percent=_whole(target),
-        replicas_min=replicas_min,
-        replicas_max=replicas_max,
-    )
+    assert first.shape == replicas_max.shape == (len(facts),), "every workload has a reason and bounds"
+    columns = (fluctuation, _whole(target), replicas_min, replicas_max)
+    own = [codes[place] for place in first.tolist()]
+    return [Advice(*row) for row in zip(own, *(column.tolist() for column in columns), strict=True)]
+
+
+def _column(facts: Sequence[Facts] | Sequence[ContainerFacts], name: str) -> Floats:
+    """Return one number of each workload or container; NaN where it is unknown."""
+    values = (getattr(each, name) for each in facts)
+    return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
 def inspections(
-    policy: RecommendationPolicy, observation: Observation, statistics: Statistics, fluctuation: Floats
+    policy: RecommendationPolicy, facts: Sequence[Facts], used: Mapping[str, Floats], fluctuation: Floats
 ) -> dict[Code, Claims]:
     """Return which checks each workload fails, in order of precedence."""
-    needed = np.array([policy.replicas_needed(kind)[0] for kind in observation.kinds], np.intp)
+    needed = np.array([policy.replicas_needed(each.kind)[0] for each in facts], np.intp)
+    pods, known_samples = _column(facts, "pods"), _column(facts, "known_samples")
+    available_share = _column(facts, "available") / np.maximum(pods, 1)
     with np.errstate(invalid="ignore"):
         return {
-            Code.TOO_FEW_REPLICAS: observation.replicas < needed,
-            Code.NO_PODS: observation.pods == 0,
-            Code.TOO_FEW_AVAILABLE_PODS: _below(
-                observation.available / np.maximum(observation.pods, 1), policy.pod_available_share_min
-            ),
-            Code.METRICS_INCOMPLETE: _is_incomplete(observation, statistics),
-            Code.NO_SAMPLES: (statistics.known_samples == 0) | np.isnan(statistics.pod_p99_cores),
-            Code.LOW_USAGE: _below(statistics.peak_cores, policy.peak_cores_min),
+            Code.TOO_FEW_REPLICAS: _column(facts, "replicas") < needed,
+            Code.NO_PODS: pods == 0,
+            Code.TOO_FEW_AVAILABLE_PODS: _below(available_share, policy.pod_available_share_min),
+            Code.METRICS_INCOMPLETE: np.array([_is_incomplete(each) for each in facts], np.bool_),
+            Code.NO_SAMPLES: (known_samples == 0) | np.isnan(used["pod_p99_cores"]),
+            Code.LOW_USAGE: _below(used["peak_cores"], policy.peak_cores_min),
             Code.LOW_FLUCTUATION: _below(fluctuation, policy.fluctuation_min),
-            Code.NO_REQUEST: ~(observation.request_cores > 0),
+            Code.NO_REQUEST: ~(used["request_cores"] > 0),
         }
 
 
-def _is_incomplete(observation: Observation, statistics: Statistics) -> Claims:
-    """Return which workloads lack a part of their samples; one without any fails `NoSamples` instead."""
-    is_partial = np.array([bool(why) for why in observation.partial] or [False] * len(observation.subjects))
-    if observation.measurable is None or observation.unmeasured is None:
-        return is_partial
-    has_some = (statistics.known_samples > 0) | (observation.unmeasured < observation.measurable)
-    is_lacking = observation.unmeasured * 100 > round(UNMEASURED_SHARE_MAX * 100) * observation.measurable
-    return np.asarray(is_partial | (has_some & is_lacking))
+def _is_incomplete(facts: Facts) -> bool:
+    """Return whether a workload lacks a part of its samples; one without any fails `NoSamples` instead."""
+    has_some = facts.known_samples > 0 or facts.unmeasured < facts.measurable
+    is_lacking = facts.unmeasured * 100 > round(UNMEASURED_SHARE_MAX * 100) * facts.measurable
+    return bool(facts.partial) or (has_some and is_lacking)
 
 
-def fluctuations(statistics: Statistics) -> Floats:
+def _fluctuations(lowest: Floats, highest: Floats) -> Floats:
     """Return highest / lowest hourly median; infinite where the lowest is 0."""
-    lowest = np.where(statistics.lowest_median_cores > CORES_SLACK, statistics.lowest_median_cores, np.nan)
-    is_still = statistics.lowest_median_cores <= CORES_SLACK
-    return np.where(is_still, np.inf, statistics.highest_median_cores / lowest)
+    is_still = lowest <= CORES_SLACK
+    return np.where(is_still, np.inf, highest / np.where(lowest > CORES_SLACK, lowest, np.nan))
 
 
 def rounded_up(values: Floats) -> Floats:
@@ -143,117 +133,128 @@ BATCH = 256
 RESOURCE_MARGIN = 1.15
 MILLI = 1000
 
-Requests = Sequence[Sequence[RecommendedContainer]]
-"""The containers of each workload, with their recommended requests."""
+
+class Examined(NamedTuple):
+    """The decision for one workload, and the facts that it follows from."""
+
+    decision: Decision
+    details: AdviceDetails
+    facts: Facts
+
+
+Batch = Sequence[tuple[AdviceRequest, Observation]]
+
+
+def examine_all(batch: Batch) -> list[list[Examined]]:
+    """Decide for a batch of requests. Pure; can run in a worker process.
+
+    The result is small to pickle. Requests about the same histories share their statistics.
+    """
+    shared: Shared = {}
+    return [decide(request, observation, shared, has_hours=True) for request, observation in batch]
 
 
 def decide(
-    policy: RecommendationPolicy,
-    observation: Observation,
-    algorithm: Algorithm | None = Algorithm.PROFILE,
-    about: AdviceType = AdviceType.HPA,
-) -> list[Decided[AdviceDetails]]:
-    """Decide for every workload of an observation; without an algorithm, from the past only."""
-    return [
-        decided
-        for part, statistics, containers in summarised(policy, observation, algorithm, about)
-        for decided in decide_from(policy, part, statistics, about, containers)
-    ]
+    request: AdviceRequest, observation: Observation, shared: Shared | None = None, *, has_hours: bool = False
+) -> list[Examined]:
+    """Decide for every workload of an observation; usage by the hour, for display, is optional."""
+    return list(chain.from_iterable(decide_parts(request, observation, shared, has_hours=has_hours)))
 
 
-def summarised(
-    policy: RecommendationPolicy,
-    observation: Observation,
-    algorithm: Algorithm | None,
-    about: AdviceType,
-    shared: Shared | None = None,
-    *,
-    has_hours: bool = False,
-) -> Iterator[tuple[Observation, Statistics, Requests | None]]:
-    """Yield parts of an observation with their statistics, so that memory holds one forecast at a time.
+def decide_parts(
+    request: AdviceRequest, observation: Observation, shared: Shared | None = None, *, has_hours: bool = False
+) -> Iterator[list[Examined]]:
+    """Decide for an observation part by part, so that memory holds one forecast at a time.
 
     Statistics that are in `shared` are not computed again.
     """
-    requests = container_requests(observation) if about is AdviceType.RESOURCE else None
+    policy, algorithm = request.policy, request.algorithm
     key, taken = share_key(policy, observation, algorithm), {} if shared is None else shared
     for start in range(0, len(observation.subjects), BATCH):
         part = observation.rows(slice(start, start + BATCH))
-        containers = None if requests is None else requests[start : start + BATCH]
         if (start, *key) not in taken:
             taken[start, *key] = summarise(policy, part, algorithm, has_hours=has_hours)
-        yield part, taken[start, *key], containers
+        statistics = taken[start, *key]
+        found = decide_from(policy, facts_of(part, statistics), request.about)
+        if (hours := statistics.hourly_usage) is not None:
+            for row, one in enumerate(found):
+                if one.decision.reason.code is Code.RECOMMEND:
+                    facts = structs.replace(one.facts, hourly_usage=hours.of(row))
+                    found[row] = one._replace(facts=facts)
+        yield found
 
 
 def decide_from(
-    policy: RecommendationPolicy,
-    observation: Observation,
-    statistics: Statistics,
-    about: AdviceType = AdviceType.HPA,
-    containers: Requests | None = None,
-    pods_unknown: Sequence[int] | None = None,
-) -> list[Decided[AdviceDetails]]:
-    """Decide from the statistics alone, without the histories."""
-    advice = advise(policy, observation, statistics, about)
-    inherited = list(observation.inherited) or [None] * len(observation.subjects)
-    unknown: Sequence[int | None] = pods_unknown or [None] * len(observation.subjects)
+    policy: RecommendationPolicy, facts: Sequence[Facts], about: AdviceType = AdviceType.HPA
+) -> list[Examined]:
+    """Decide from the facts alone, without the histories."""
+    is_about_hpa = about is AdviceType.HPA
+    requests = [None] * len(facts) if is_about_hpa else container_requests(facts)
     found = []
-    for place, row in enumerate(_rows(observation, statistics, advice)):
-        hpa, requests = None, None
-        if row.code is Code.RECOMMEND and containers is not None:
-            requests = list(containers[place])
-        elif row.code is Code.RECOMMEND:
-            hpa = _hpa(policy, row, inherited[place] if policy.inherits_hpa else None)
-        details = AdviceDetails(row.kind, hpa, requests, row.prediction, row.confidence, row.coverage)
-        numbers = DecisionNumbers.of(row, unknown[place])
-        reason = Reason.of(row.code, sentence(policy, row, requests), numbers)
-        found.append(Decided(Decision(row.subject, reason, extra=details.document), details))
+    for known, advice, recommended in zip(facts, advise(policy, facts, about), requests, strict=True):
+        is_advice = advice.code is Code.RECOMMEND
+        hpa = _hpa(policy, known, advice) if is_advice and is_about_hpa else None
+        containers = recommended if is_advice else None
+        certainty, text = confidence(known, advice.code), sentence(policy, known, advice, containers)
+        details = AdviceDetails(known.kind, hpa, containers, known.prediction, certainty, known.coverage)
+        reason = Reason(advice.code, text, numbers_of(known, advice))
+        found.append(Examined(Decision(known.subject, reason, extra=details.document), details, known))
     return found
 
 
-def _rows(observation: Observation, statistics: Statistics, advice: AdviceArrays) -> list[WorkloadFigures]:
-    """Return the columns as one plain row per workload."""
-    columns = (
-        observation.subjects,
-        observation.kinds,
-        advice.codes,
-        observation.replicas.tolist(),
-        observation.pods.tolist(),
-        observation.available.tolist(),
-        observation.request_cores.tolist(),
-        statistics.pod_p99_cores.tolist(),
-        statistics.lowest_median_cores.tolist(),
-        statistics.highest_median_cores.tolist(),
-        statistics.p95_cores.tolist(),
-        statistics.p95_past_cores.tolist(),
-        statistics.peak_cores.tolist(),
-        advice.fluctuation.tolist(),
-        (statistics.coverage * observation.measured_share).tolist(),
-        statistics.known_samples.tolist(),
-        [statistics.expected_samples] * len(observation.subjects),
-        advice.target_percent.tolist(),
-        advice.replicas_min.tolist(),
-        advice.replicas_max.tolist(),
-        statistics.predictions,
-        _column(observation.measurable, observation),
-        _column(observation.unmeasured, observation),
-        list(observation.partial) or [""] * len(observation.subjects),
+def facts_of(observation: Observation, statistics: Statistics) -> list[Facts]:
+    """Return the facts of each workload, which records contain instead of the histories."""
+    containers: list[list[ContainerFacts]] = [[] for _ in observation.subjects]
+    if (own := observation.containers) is not None:
+        columns = (column.tolist() for column in (own.owner, own.cpu_p99_cores, own.memory_peak_bytes))
+        for name, owner, cores, bytes_ in zip(own.names, *columns, strict=True):
+            containers[owner].append(ContainerFacts(name, _finite(cores), _finite(bytes_)))
+    return [_facts(observation, statistics, row, some) for row, some in enumerate(containers)]
+
+
+def _facts(
+    observation: Observation, statistics: Statistics, row: int, containers: list[ContainerFacts]
+) -> Facts:
+    def whole(column: Whole | None) -> int:
+        return 0 if column is None else int(column[row])
+
+    figures: dict[str, Any] = {name: _finite(getattr(statistics, name)[row]) for name in USAGE_FIGURES}
+    inherited = (observation.inherited[row] if observation.inherited else None) or Inherited()
+    return Facts(
+        subject=observation.subjects[row],
+        kind=observation.kinds[row],
+        replicas=whole(observation.replicas),
+        pods=whole(observation.pods),
+        available=whole(observation.available),
+        pods_unknown=None if observation.unknown is None else whole(observation.unknown),
+        request_cores=_finite(observation.request_cores[row]),
+        **figures,
+        known_samples=whole(statistics.known_samples),
+        expected_samples=statistics.expected_samples,
+        prediction=statistics.predictions[row],
+        metrics=[dict(metric) for metric in inherited.metrics],
+        behavior=None if inherited.behavior is None else dict(inherited.behavior),
+        containers=containers,
+        measurable=whole(observation.measurable),
+        unmeasured=whole(observation.unmeasured),
+        partial=observation.partial[row] if observation.partial else "",
     )
-    return [WorkloadFigures(*row) for row in zip(*columns, strict=True)]
 
 
-def _column(values: Whole | None, observation: Observation) -> list[int]:
-    return [0] * len(observation.subjects) if values is None else values.tolist()
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
-def _hpa(policy: RecommendationPolicy, row: WorkloadFigures, inherited: Inherited | None) -> RecommendedHpa:
-    assert policy.target_percent_min <= row.target_percent <= policy.target_percent_max, "targets are bounded"
-    target = {"type": "Utilization", "averageUtilization": row.target_percent}
+def _hpa(policy: RecommendationPolicy, facts: Facts, advice: Advice) -> RecommendedHpa:
+    percent = advice.target_percent
+    assert policy.target_percent_min <= percent <= policy.target_percent_max, "targets are bounded"
+    target = {"type": "Utilization", "averageUtilization": percent}
     metrics: list[Any] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
     behavior = None
-    if inherited is not None:
-        metrics += [dict(metric) for metric in inherited.metrics if not _is_cpu(metric)]
-        behavior = None if inherited.behavior is None else dict(inherited.behavior)
-    return RecommendedHpa(row.replicas_min, row.replicas_max, row.target_percent, metrics, behavior)
+    if policy.inherits_hpa:
+        metrics += [metric for metric in facts.metrics if not _is_cpu(metric)]
+        behavior = facts.behavior
+    return RecommendedHpa(advice.replicas_min, advice.replicas_max, percent, metrics, behavior)
 
 
 def _is_cpu(metric: Mapping[str, Any]) -> bool:
@@ -263,25 +264,19 @@ def _is_cpu(metric: Mapping[str, Any]) -> bool:
     return metric.get("type") == "Resource" and resource.get("name") == "cpu" and is_utilisation
 
 
-def container_requests(observation: Observation) -> list[list[RecommendedContainer]]:
+def container_requests(facts: Sequence[Facts]) -> list[list[RecommendedContainer]]:
     """Return the containers of each workload with their recommended requests."""
-    found: list[list[RecommendedContainer]] = [[] for _ in observation.subjects]
-    containers = observation.containers
-    if containers is None:
-        return found
-    millis = rounded_up(containers.cpu_p99_cores * RESOURCE_MARGIN * MILLI)
-    bytes_ = rounded_up(containers.memory_peak_bytes * RESOURCE_MARGIN)
-    for owner, name, milli, size in zip(
-        containers.owner.tolist(), containers.names, millis.tolist(), bytes_.tolist(), strict=True
-    ):
+    containers = [container for each in facts for container in each.containers]
+    millis = rounded_up(_column(containers, "cpu_p99_cores") * RESOURCE_MARGIN * MILLI)
+    bytes_ = rounded_up(_column(containers, "memory_peak_bytes") * RESOURCE_MARGIN)
+    recommended = []
+    for container, milli, size in zip(containers, millis.tolist(), bytes_.tolist(), strict=True):
         requests = {}
         if np.isfinite(milli):
-            requests["cpu"] = _cpu_text(int(milli))
+            cores, rest = divmod(int(milli), MILLI)
+            requests["cpu"] = str(cores) if cores and not rest else f"{int(milli)}m"
         if np.isfinite(size):
             requests["memory"] = str(int(size))
-        found[owner].append(RecommendedContainer(name, requests))
-    return found
-
-
-def _cpu_text(milli: int) -> str:
-    return str(milli // MILLI) if milli and milli % MILLI == 0 else f"{milli}m"
+        recommended.append(RecommendedContainer(container.name, requests))
+    in_order = iter(recommended)
+    return [list(islice(in_order, len(each.containers))) for each in facts]

@@ -1,54 +1,89 @@
-"""The details of one workload's advice, the numbers derived from them, and one sentence.
+"""What is known of one workload, its advice, the numbers derived from both, one sentence, and the record.
 
-The sentence of a refusal has both numbers: the observed value and the limit.
+The sentence of a refusal has both numbers: the observed value and the limit. A record has the few numbers
+that decided, from which a replay decides again, and not the week of samples.
 """
 
 import math
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 
-from equipoise.core.decision import Decision
+from equipoise.core.decision import Decision, Outcome, Record
 from equipoise.core.reason import Code
+from equipoise.engine import recording
+from equipoise.recommendation.forecast import HourlyUsage
 from equipoise.recommendation.observe import PredictionFacts
-from equipoise.recommendation.policy import PREFIX, RecommendationPolicy
+from equipoise.recommendation.policy import PREFIX, AdviceRequest, AdviceType, RecommendationPolicy
 
+BALANCER = "recommendation"
+SUBJECT_SEPARATOR = " for "
+"""Separates the workload from its Analytics in the subject of a decision."""
 CONFIDENT_COVERAGE_MIN = 0.5
+USAGE_FIGURES = (
+    *("pod_p99_cores", "lowest_median_cores", "highest_median_cores"),
+    *("p95_cores", "p95_past_cores", "peak_cores"),
+)
+"""The statistics of the usage, which facts, numbers and `Statistics` have under the same names."""
 
 
-class WorkloadFigures(NamedTuple):
-    """All figures of one workload as plain numbers; NaN where one is unknown."""
+class ContainerFacts(msgspec.Struct, frozen=True):
+    """A container's usage in the week; None where it is unknown."""
+
+    name: str
+    cpu_p99_cores: float | None
+    memory_peak_bytes: float | None
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """The inputs of one workload's decision; None where one is unknown."""
 
     subject: str
     kind: str
-    code: Code
     replicas: int
     pods: int
     available: int
-    request_cores: float
-    pod_p99_cores: float
-    lowest_median_cores: float
-    highest_median_cores: float
-    p95_cores: float
-    p95_past_cores: float
-    peak_cores: float
-    fluctuation: float
-    coverage: float
+    pods_unknown: int | None
+    """Running pods of which some container has no sample; None for files."""
+    request_cores: float | None
+    pod_p99_cores: float | None
+    lowest_median_cores: float | None
+    highest_median_cores: float | None
+    p95_cores: float | None
+    p95_past_cores: float | None
+    peak_cores: float | None
     known_samples: int
     expected_samples: int
+    prediction: PredictionFacts
+    metrics: list[dict[str, Any]] = []
+    behavior: dict[str, Any] | None = None
+    containers: list[ContainerFacts] = []
+    hourly_usage: HourlyUsage | None = msgspec.field(name="picture", default=None)
+    """For display, where there is advice; nothing is decided from it."""
+    measurable: int = 0
+    """Pods that have been ready long enough to have samples."""
+    unmeasured: int = 0
+    """Measurable pods that have no samples."""
+    partial: str = ""
+    """Why the source's answer was partial."""
+
+    @property
+    def coverage(self) -> float:
+        """The known share of a week's samples of the measurable pods."""
+        measured_share = 1.0 - self.unmeasured / max(self.measurable, 1)
+        return min(self.known_samples / self.expected_samples, 1.0) * measured_share
+
+
+class Advice(NamedTuple):
+    """The advice for one workload; replicas and target are valid only where the code is Recommend."""
+
+    code: Code
+    fluctuation: float
     target_percent: int
     replicas_min: int
     replicas_max: int
-    prediction: PredictionFacts
-    measurable: int
-    unmeasured: int
-    partial: str
-
-    @property
-    def confidence(self) -> str:
-        """`low` where less than half of the week has samples, else `high`."""
-        is_low = self.coverage < CONFIDENT_COVERAGE_MIN or self.code is Code.METRICS_INCOMPLETE
-        return "low" if is_low else "high"
 
 
 class RecommendedHpa(msgspec.Struct, frozen=True):
@@ -80,11 +115,6 @@ class AdviceDetails(msgspec.Struct, frozen=True):
     coverage: float = 0.0
 
     @property
-    def is_advice(self) -> bool:
-        """Whether there is advice that can be adopted."""
-        return self.hpa is not None or self.containers is not None
-
-    @property
     def document(self) -> dict[str, Any]:
         """The fields that are specific to this balancer in the decision's document."""
         recommended: dict[str, Any] | None = None
@@ -111,132 +141,113 @@ class AdviceDetails(msgspec.Struct, frozen=True):
         )
 
 
-class DecisionNumbers(msgspec.Struct, frozen=True):
-    """The numbers of a decision; None where something is unknown or infinite."""
+def numbers_of(facts: Facts, advice: Advice) -> dict[str, Any]:
+    """Return the numbers of a decision, in order; None where something is unknown or infinite.
 
-    pod_p99_cores: float | None
-    lowest_median_cores: float | None
-    highest_median_cores: float | None
-    p95_cores: float | None
-    p95_past_cores: float | None
-    peak_cores: float | None
-    fluctuation: float | None
-    coverage: float
-    confidence: str
-    replicas: int
-    pods: int
-    pods_available: int
-    request_cores: float | None
-    samples: int
-    pods_measurable: int | msgspec.UnsetType = msgspec.UNSET
-    pods_unmeasured: int | msgspec.UnsetType = msgspec.UNSET
-    pods_unknown: int | msgspec.UnsetType = msgspec.UNSET
-
-    @classmethod
-    def of(cls, row: WorkloadFigures, pods_unknown: int | None) -> "DecisionNumbers":
-        """Return the numbers of one workload; those of unmeasured pods only where they are the reason."""
-        is_incomplete = row.code is Code.METRICS_INCOMPLETE
-        return cls(
-            pod_p99_cores=shown(row.pod_p99_cores),
-            lowest_median_cores=shown(row.lowest_median_cores),
-            highest_median_cores=shown(row.highest_median_cores),
-            p95_cores=shown(row.p95_cores),
-            p95_past_cores=shown(row.p95_past_cores),
-            peak_cores=shown(row.peak_cores),
-            fluctuation=shown(row.fluctuation),
-            coverage=row.coverage,
-            confidence=row.confidence,
-            replicas=row.replicas,
-            pods=row.pods,
-            pods_available=row.available,
-            request_cores=shown(row.request_cores),
-            samples=row.known_samples,
-            pods_measurable=row.measurable if is_incomplete else msgspec.UNSET,
-            pods_unmeasured=row.unmeasured if is_incomplete else msgspec.UNSET,
-            pods_unknown=msgspec.UNSET if pods_unknown is None else pods_unknown,
-        )
+    Those of unmeasured pods are there only where they are the reason.
+    """
+    numbers = {
+        **{name: shown(getattr(facts, name)) for name in USAGE_FIGURES},
+        "fluctuation": shown(advice.fluctuation),
+        "coverage": facts.coverage,
+        "confidence": confidence(facts, advice.code),
+        "replicas": facts.replicas,
+        "pods": facts.pods,
+        "pods_available": facts.available,
+        "request_cores": shown(facts.request_cores),
+        "samples": facts.known_samples,
+    }
+    if advice.code is Code.METRICS_INCOMPLETE:
+        numbers |= {"pods_measurable": facts.measurable, "pods_unmeasured": facts.unmeasured}
+    return numbers if facts.pods_unknown is None else numbers | {"pods_unknown": facts.pods_unknown}
 
 
-def shown(value: float) -> float | None:
+def confidence(facts: Facts, code: Code) -> str:
+    """Return `low` where less than half of the week has samples, else `high`."""
+    is_low = facts.coverage < CONFIDENT_COVERAGE_MIN or code is Code.METRICS_INCOMPLETE
+    return "low" if is_low else "high"
+
+
+def shown(value: float | None) -> float | None:
     """Return a number for JSON: None where it is unknown or infinite, else without floating-point noise."""
-    return float(f"{value:.12g}") if math.isfinite(value) else None
+    return None if value is None or not math.isfinite(value) else float(f"{value:.12g}")
 
 
 def sentence(
-    policy: RecommendationPolicy, row: WorkloadFigures, containers: list[RecommendedContainer] | None
+    policy: RecommendationPolicy, facts: Facts, advice: Advice, containers: list[RecommendedContainer] | None
 ) -> str:
     """Return the sentence of a decision; containers are set for advice of the type Resource."""
-    match row.code:
+    match advice.code:
         case Code.TOO_FEW_REPLICAS:
-            needed, key = policy.replicas_needed(row.kind)
-            has = _count(row.replicas, "replica")
-            return f"The {row.kind} has {has}, and {PREFIX}{key} asks for at least {needed}."
+            needed, key = policy.replicas_needed(facts.kind)
+            has = _count(facts.replicas, "replica")
+            return f"The {facts.kind} has {has}, and {PREFIX}{key} asks for at least {needed}."
         case Code.NO_PODS:
             return "The workload has 0 pods, and advice needs at least 1."
         case Code.TOO_FEW_AVAILABLE_PODS:
             share_min = policy.pod_available_share_min
-            share, be = _below(row.available / row.pods, share_min, 3), "is" if row.pods == 1 else "are"
+            share, be = _below(facts.available / facts.pods, share_min, 3), "is" if facts.pods == 1 else "are"
             return (
-                f"{row.available} of {_count(row.pods, 'pod')} {be} available, a share of {share}, and "
+                f"{facts.available} of {_count(facts.pods, 'pod')} {be} available, a share of {share}, and "
                 f"{PREFIX}pod-available-ratio asks for at least {share_min:.12g}."
             )
         case Code.METRICS_INCOMPLETE | Code.NO_SAMPLES:
-            return _unknown(row)
+            return _unknown(facts, advice.code)
         case Code.LOW_USAGE:
-            peak = _below(row.peak_cores, policy.peak_cores_min)
+            assert facts.peak_cores is not None, "what is below a limit is known"
+            peak = _below(facts.peak_cores, policy.peak_cores_min)
             return (
                 f"The highest CPU usage of the past seven days is {peak} cores, below "
                 f"{PREFIX}min-cpu-usage-threshold, which is {policy.peak_cores_min:.12g}."
             )
         case Code.LOW_FLUCTUATION:
-            times = _below(row.fluctuation, policy.fluctuation_min)
+            times = _below(advice.fluctuation, policy.fluctuation_min)
             return (
                 f"The busiest hour of the day uses {times} times what the idlest uses "
-                f"({row.highest_median_cores:.3g} and {row.lowest_median_cores:.3g} cores), below "
+                f"({facts.highest_median_cores:.3g} and {facts.lowest_median_cores:.3g} cores), below "
                 f"{PREFIX}fluctuation-threshold, which is {policy.fluctuation_min:.12g}."
             )
         case Code.NO_REQUEST:
-            request = 0.0 if math.isnan(row.request_cores) else row.request_cores
             return (
-                f"The pods request {request:g} cores of CPU, and a target in percent of the request needs "
-                "more than 0."
+                f"The pods request {facts.request_cores or 0.0:g} cores of CPU, and a target in percent of "
+                "the request needs more than 0."
             )
-    return _advice(row, containers)
+    return _advice(facts, advice, containers)
 
 
-def _unknown(row: WorkloadFigures) -> str:
+def _unknown(facts: Facts, code: Code) -> str:
     """Return which samples are missing, as a sentence."""
-    if row.code is Code.NO_SAMPLES:
-        if row.known_samples:
+    if code is Code.NO_SAMPLES:
+        if facts.known_samples:
             return "0 samples of single pods are known in the past seven days, and advice needs at least 1."
         return (
-            f"{row.known_samples} of the {row.expected_samples} samples of the past seven days are "
+            f"{facts.known_samples} of the {facts.expected_samples} samples of the past seven days are "
             "known, and advice needs at least 1."
         )
-    if row.partial:
-        return f"The metrics source answered in part ({row.partial}), and advice needs the whole answer."
-    have = "has" if row.unmeasured == 1 else "have"
+    if facts.partial:
+        return f"The metrics source answered in part ({facts.partial}), and advice needs the whole answer."
+    have = "has" if facts.unmeasured == 1 else "have"
     return (
-        f"{row.unmeasured} of the {_count(row.measurable, 'pod')} ready for ten minutes {have} "
+        f"{facts.unmeasured} of the {_count(facts.measurable, 'pod')} ready for ten minutes {have} "
         "no samples, and advice needs samples of at least 9 in 10."
     )
 
 
-def _advice(row: WorkloadFigures, containers: list[RecommendedContainer] | None) -> str:
+def _advice(facts: Facts, advice: Advice, containers: list[RecommendedContainer] | None) -> str:
     note = ""
-    if row.coverage < 1:
-        note = f" {coverage_text(row.coverage)} of the past seven days is known."
+    if facts.coverage < 1:
+        note = f" {coverage_text(facts.coverage)} of the past seven days is known."
     if containers is not None:
         parts = [
             " ".join([each.name, *(f"{what} {size}" for what, size in each.requests.items())])
             for each in containers
         ]
         return f"Requests by container: {'; '.join(parts) or 'none'}.{note}"
-    future = ", the forecast of the next seven days included" if row.prediction.is_predictable else ""
+    future = ", the forecast of the next seven days included" if facts.prediction.is_predictable else ""
     return (
-        f"{row.replicas_min} to {row.replicas_max} replicas at {row.target_percent} % of the CPU request: "
-        f"a pod uses {row.pod_p99_cores:.3g} cores at P99, the workload {row.lowest_median_cores:.3g} "
-        f"in its idlest hour and {row.p95_cores:.3g} at P95{future}.{note}"
+        f"{advice.replicas_min} to {advice.replicas_max} replicas at {advice.target_percent} % of the CPU "
+        f"request: a pod uses {facts.pod_p99_cores:.3g} cores at P99, the workload "
+        f"{facts.lowest_median_cores:.3g} in its idlest hour and {facts.p95_cores:.3g} at P95{future}.{note}"
     )
 
 
@@ -260,3 +271,36 @@ def _below(value: float, limit: float, digits: int = 4) -> str:
 
 def _count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def named_for(decision: Decision, asker: str) -> Decision:
+    """Return the decision with the Analytics in its subject: a workload may be selected by several."""
+    if not asker:
+        return decision
+    return structs.replace(decision, subject=f"{decision.subject}{SUBJECT_SEPARATOR}{asker}")
+
+
+def record(
+    request: AdviceRequest,
+    facts: Facts,
+    decision: Decision,
+    at: float,
+    record_id: str,
+    *,
+    asker: str = "",
+    outcomes: tuple[Outcome, ...] = (),
+) -> Record:
+    """Return the record of a decision whose subject names the asker already."""
+    is_applied = bool(decision.actions or decision.held)
+    settings = _policy_document(request.policy, request.about, asker, is_applied=is_applied)
+    return recording.record(BALANCER, settings, facts, {}, decision, at, record_id, outcomes)
+
+
+@lru_cache(maxsize=256)
+def _policy_document(
+    policy: RecommendationPolicy, about: AdviceType, asker: str, *, is_applied: bool
+) -> dict[str, Any]:
+    settings = policy.model_dump(by_alias=True)
+    return recording.as_json(
+        {"for": asker, "type": about.value, "isApplied": is_applied, "settings": settings}
+    )

@@ -14,18 +14,18 @@ from pathlib import PurePath
 import numpy as np
 
 from equipoise.core.errors import BadInput
-from equipoise.recommendation.observe import WEEK_SECONDS, Containers, Observation
-from equipoise.recommendation.usage import alive_mask, by_ordinal, sum_groups
+from equipoise.recommendation.forecast import WEEK_SECONDS, WorkloadSeries
+from equipoise.recommendation.observe import Containers, Observation
+from equipoise.recommendation.usage import P99, by_ordinal
 from equipoise.stats.forecast import DAYS_USED_MAX
-from equipoise.stats.grid import distinct, on_grid, phases, slots, usual_interval
+from equipoise.stats.grid import alive_mask, distinct, on_grid, phases, slots, sum_groups, usual_interval
 from equipoise.stats.predict import CORES_MAX
 from equipoise.stats.profile import DAY_SECONDS
 from equipoise.stats.ranks import Claims, Floats, Whole, cleaned, percentiles, pooled_percentiles
-from equipoise.stats.samples import Samples
+from equipoise.stats.samples import Samples, rows_by_step, steps_of
 
 TABLE_CELLS_MAX = 400_000_000
 INTERVAL_SECONDS_DEFAULT = 60.0
-P99 = 0.99
 TIME_MIN, TIME_MAX = -62_135_510_400.0, 253_402_214_399.0
 """Unix seconds that are within the years 1 to 9999 in every time zone."""
 INTERVAL_SECONDS_MIN = 0.05
@@ -105,13 +105,8 @@ def named_subject(workloads: Sequence[str], file: str) -> str:
     return "-".join(words)[:NAME_MAX].rstrip("-") or "workload"
 
 
-def of_workloads(samples: Samples, workloads: Sequence[str], source: str) -> Samples:
-    """Return the samples of the workloads named by NAMESPACE/NAME or NAME; all samples without names."""
-    return samples.only(chosen(samples, workloads, source)) if workloads else samples
-
-
 def chosen(samples: Samples, workloads: Sequence[str], source: str) -> Claims:
-    """Return which rows belong to the named workloads."""
+    """Return which rows belong to the workloads named by NAMESPACE/NAME or NAME; all rows without names."""
     if not workloads:
         return np.ones(len(samples.times), np.bool_)
     names, spaces = np.array(samples.names["workload"]), np.array(samples.names.get("namespace", [""]))
@@ -154,7 +149,7 @@ def _one(samples: Samples, defaults: FileDefaults, subject: str, pods: Samples |
         pod_p99_cores=p99,
         samples=week,
         sample_times=times[is_counted],
-        containers=Containers(np.zeros(1, np.intp), [CONTAINER], p99, np.array([np.nan])),
+        containers=_whole_pods(p99),
     )
 
 
@@ -233,10 +228,13 @@ def _many(samples: Samples, defaults: FileDefaults) -> Observation:
         interval_seconds=interval,
         at=at,
         pod_p99_cores=p99,
-        containers=Containers(
-            np.arange(len(subjects)), [CONTAINER] * len(subjects), p99, np.full(len(subjects), np.nan)
-        ),
+        containers=_whole_pods(p99),
     )
+
+
+def _whole_pods(p99: Floats) -> Containers:
+    count = len(p99)
+    return Containers(np.arange(count), [CONTAINER] * count, p99, np.full(count, np.nan))
 
 
 def _owners(samples: Samples) -> tuple[list[str], Whole, Whole, list[str]]:
@@ -297,14 +295,6 @@ def _requests(samples: Samples, owner: Whole, count: int, defaults: FileDefaults
     return found
 
 
-OTHER_STEP_FACTOR = 1.5
-"""Factor from which a step differs from the file's; less may be jitter or a gap."""
-STEPS_MIN = 12
-"""Number of intervals from which a workload can have a step of its own."""
-REGULAR_SHARE_MIN, REGULAR_WITHIN = 0.8, 0.1
-"""Share of the intervals that must be regular, and their tolerance around the usual one."""
-
-
 def observe_many(samples: Samples, defaults: FileDefaults, workloads: Sequence[str]) -> list[Observation]:
     """Return an observation for each step, with the named workloads or all.
 
@@ -317,7 +307,7 @@ def observe_many(samples: Samples, defaults: FileDefaults, workloads: Sequence[s
         return [observe(samples, replace(defaults, at=None, interval_seconds=None), "")]
     end = float(samples.times.max())
     found = []
-    for step, rows in _by_step(own, owner):
+    for step, rows in rows_by_step(own, owner):
         part = rows[is_kept[rows]]
         if not len(part):
             continue
@@ -329,72 +319,24 @@ def observe_many(samples: Samples, defaults: FileDefaults, workloads: Sequence[s
     return found
 
 
-def _by_step(own: Floats, owner: Whole) -> Iterator[tuple[float, Whole]]:
-    """Yield each step with its rows, in the order of the file; sorts all rows once."""
-    steps, number = np.unique(own, return_inverse=True)
-    of_row = number[owner]
-    order = np.argsort(of_row, kind="stable")
-    ends = np.searchsorted(of_row[order], np.arange(len(steps)), side="right").tolist()
-    for step, start, last in zip(steps.tolist(), [0, *ends], ends, strict=False):
-        yield step, order[start:last]
-
-
-def steps_of(samples: Samples) -> tuple[Floats, Whole]:
-    """Return the step of each workload, its own where it differs from the file's, and of each row."""
-    pods, owner = _numbers(samples)
-    usual = usual_interval(samples.times, pods)
-    own = np.full(int(owner.max(initial=-1)) + 1, usual)
-    for number, rows in _suspects(samples, pods, owner, usual):
-        step = _regular_step(samples.times[rows], pods[rows])
-        if step and not usual / OTHER_STEP_FACTOR < step < usual * OTHER_STEP_FACTOR:
-            own[number] = step
-    return own, owner
-
-
-def _numbers(samples: Samples) -> tuple[Whole, Whole]:
-    """Return the number of each row's pod, and of each row's workload."""
-    zero = np.zeros(len(samples.times), np.intp)
-    spaces = samples.labels.get("namespace", zero)
-    works = spaces * max(1, len(samples.names["workload"])) + samples.labels["workload"]
-    count = max(1, len(samples.names.get("pod", ())))
-    pods = samples.labels.get("pod", zero)
-    owners = np.full(count, -1)
-    owners[pods] = works
-    if (owners[pods] != works).any():  # pods of several workloads share a name
-        _, first, pods = np.unique(works * count + pods, return_index=True, return_inverse=True)
-        owners = works[first]
-    return np.asarray(pods, np.intp), np.asarray(np.unique(owners, return_inverse=True)[1][pods], np.intp)
-
-
-def _suspects(samples: Samples, pods: Whole, owner: Whole, usual: float) -> Iterator[tuple[int, Whole]]:
-    """Yield the rows of workloads whose mean interval differs from the usual one.
-
-    They are few, and only their rows have to be sorted.
-    """
-    if not usual or not len(owner):
-        return
-    counts = np.bincount(pods)
-    first, last = np.full(len(counts), np.inf), np.full(len(counts), -np.inf)
-    np.minimum.at(first, pods, samples.times)
-    np.maximum.at(last, pods, samples.times)
-    apart = (last - first) / np.maximum(counts - 1, 1)
-    is_odd = (counts > STEPS_MIN) & (
-        (apart >= usual * OTHER_STEP_FACTOR) | (apart <= usual / OTHER_STEP_FACTOR)
+def series_of(samples: Samples, workload: str, source: str) -> WorkloadSeries:
+    """Return the usage of the one selected workload, on a grid."""
+    names = [workload] if workload else []
+    if samples.is_of_many and names:
+        samples = samples.only(chosen(samples, names, source))
+    defaults = FileDefaults(source, takes_pods=False)
+    observation = observe(samples, defaults, named_subject(names, source))
+    subjects = observation.subjects
+    if len(subjects) > 1:
+        raise BadInput(
+            f"{source}: expected one workload, got {len(subjects)}; name one, such as {subjects[0]}"
+        )
+    values = observation.history[0] if len(subjects) else np.zeros(0)
+    known_places = np.flatnonzero(~np.isnan(values))
+    if not len(known_places):
+        raise BadInput(f"{source}: expected at least one sample that is a number of cores, got none")
+    after = len(values) - 1 - int(known_places[-1])
+    end = observation.at - after * observation.interval_seconds
+    return WorkloadSeries(
+        source, values[: known_places[-1] + 1], observation.interval_seconds, end, observation.subjects[0]
     )
-    suspects = np.unique(owner[is_odd[pods]])
-    is_suspect = np.zeros(int(owner.max()) + 1, np.bool_)
-    is_suspect[suspects] = True
-    rows = np.flatnonzero(is_suspect[owner])
-    rows = rows[np.argsort(owner[rows], kind="stable")]
-    ends = np.searchsorted(owner[rows], suspects, side="right").tolist()
-    for number, start, end in zip(suspects.tolist(), [0, *ends], ends, strict=False):
-        yield number, rows[start:end]
-
-
-def _regular_step(times: Floats, pods: Whole) -> float:
-    """Return the step of a workload whose samples are regular, else 0."""
-    step = usual_interval(times, pods)
-    order = np.lexsort((times, pods))
-    steps = np.diff(times[order])[np.diff(pods[order]) == 0]
-    is_kept = np.abs(steps - step) <= REGULAR_WITHIN * step
-    return step if len(steps) >= STEPS_MIN and is_kept.mean() >= REGULAR_SHARE_MIN else 0.0

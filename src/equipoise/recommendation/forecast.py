@@ -1,18 +1,85 @@
-"""One workload's forecast as a document, and its error in a backtest."""
+"""Forecasts for display: of a week by the hour, and of one history as a document with a backtest.
+
+Records contain the usage and the forecast by the hour instead of a week of minutes: at most 168 + 2 x 24
+numbers of three digits.
+"""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from equipoise.core.errors import BadInput
-from equipoise.recommendation.files import FileDefaults, named_subject, observe, of_workloads
 from equipoise.stats.forecast import WEEKDAYS_MIN, Forecast, Model
 from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.profile import DAY_SECONDS, WEEK, error, flat_lines
-from equipoise.stats.ranks import Floats
-from equipoise.stats.samples import Samples
+from equipoise.stats.ranks import HOUR_SECONDS, Floats
+
+HOURS_PAST = 168
+HOURS_AHEAD = 24
+DIGITS = 3
+
+
+class HourlyUsage(msgspec.Struct, frozen=True):
+    """One workload's usage and forecast by the hour; null where unknown."""
+
+    until: float
+    """Unix time at which the past ends and the forecast begins."""
+    step_seconds: float
+    """One hour, or the interval of the samples where that is longer."""
+    used_cores: list[float | None]
+    """The mean of each step, oldest first; the last step ends at `until`."""
+    forecast_cores: list[float | None] = []
+    upper_cores: list[float | None] = []
+    """Upper bound of the forecast: 95 of 100 future samples should be below it."""
+
+
+class HourlyUsages(NamedTuple):
+    """`HourlyUsage` of a batch as arrays: each row is one workload."""
+
+    until: float
+    step_seconds: float
+    used: Floats
+    ahead: Floats
+    upper: Floats
+
+    def of(self, row: int) -> HourlyUsage:
+        parts = [self.used[row], self.ahead[row], self.upper[row]]
+        peak = max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)
+        decimals = DIGITS - 1 - int(np.floor(np.log10(peak))) if peak > 0 else 0
+        return HourlyUsage(self.until, self.step_seconds, *(_for_json(part, decimals) for part in parts))
+
+
+def hourly_usages(
+    history: Floats, interval_seconds: float, until: float, future: Forecast | None
+) -> HourlyUsages:
+    """Return the hourly means of the past week and of the next day."""
+    count = max(1, round(HOUR_SECONDS / interval_seconds))
+    nothing: Floats = np.zeros((len(history), 0))
+    used = _means(history[:, max(0, history.shape[1] - HOURS_PAST * count) :], count)
+    ahead, upper = nothing, nothing
+    if future is not None:
+        ahead = _means(future.values[:, : HOURS_AHEAD * count], count)
+        upper = _means(future.upper[:, : HOURS_AHEAD * count], count)
+    return HourlyUsages(until, count * interval_seconds, used, ahead, upper)
+
+
+def _means(values: Floats, count: int) -> Floats:
+    """Return the mean of the known samples of each step; an incomplete first step is left out."""
+    steps = values.shape[1] // count
+    table = values[:, values.shape[1] - steps * count :].reshape(len(values), steps, count)
+    is_known = ~np.isnan(table)
+    known_count = is_known.sum(axis=2)
+    total = np.where(is_known, table, 0).sum(axis=2, dtype=np.float64)
+    return np.where(known_count > 0, total / np.maximum(known_count, 1), np.nan)
+
+
+def _for_json(values: Floats, decimals: int) -> list[float | None]:
+    """Return values for JSON, rounded to three digits of the peak; null for NaN."""
+    return [value if value == value else None for value in np.round(values, decimals).tolist()]  # noqa: PLR0124 - NaN is not itself
+
 
 WEEK_SECONDS = 7 * DAY_SECONDS
 WEEKDAYS_KNOWN_FROM = WEEK + WEEKDAYS_MIN
@@ -37,32 +104,7 @@ class WorkloadSeries:
         """Return the series without its last seconds."""
         left_out = round(seconds / self.interval_seconds)
         values = self.values[: max(0, len(self.values) - left_out)]
-        at = self.at - left_out * self.interval_seconds
-        return WorkloadSeries(self.source, values, self.interval_seconds, at, self.subject)
-
-
-def series_of(samples: Samples, workload: str, source: str) -> WorkloadSeries:
-    """Return the usage of the one selected workload, on a grid."""
-    names = [workload] if workload else []
-    observation = observe(
-        of_workloads(samples, names, source) if samples.is_of_many else samples,
-        FileDefaults(source, takes_pods=False),
-        named_subject(names, source),
-    )
-    subjects = observation.subjects
-    if len(subjects) > 1:
-        raise BadInput(
-            f"{source}: expected one workload, got {len(subjects)}; name one, such as {subjects[0]}"
-        )
-    values = observation.history[0] if len(subjects) else np.zeros(0)
-    known_places = np.flatnonzero(~np.isnan(values))
-    if not len(known_places):
-        raise BadInput(f"{source}: expected at least one sample that is a number of cores, got none")
-    after = len(values) - 1 - int(known_places[-1])
-    end = observation.at - after * observation.interval_seconds
-    return WorkloadSeries(
-        source, values[: known_places[-1] + 1], observation.interval_seconds, end, observation.subjects[0]
-    )
+        return replace(self, values=values, at=self.at - left_out * self.interval_seconds)
 
 
 def forecast_document(series: WorkloadSeries, horizon_seconds: float, algorithm: Algorithm) -> dict[str, Any]:
@@ -86,13 +128,13 @@ def forecast_document(series: WorkloadSeries, horizon_seconds: float, algorithm:
         "model": model.text,
         "algorithm": algorithm.value,
         "interval_seconds": _plain(series.interval_seconds),
-        "margin": _short(float(predicted.margin[0])),
-        "backtest_error": _short(float(predicted.error[0])),
-        "backtest_baseline_error": _short(float(predicted.baseline_error[0])),
+        "margin": short(float(predicted.margin[0])),
+        "backtest_error": short(float(predicted.error[0])),
+        "backtest_baseline_error": short(float(predicted.baseline_error[0])),
         "notes": [*_notes(series, model), *_level_notes(series, predicted)],
         "timestamps": [_plain(time) for time in times.tolist()],
-        "values": [_short(value) for value in predicted.values[0].tolist()],
-        "upper": [_short(value) for value in predicted.upper[0].tolist()],
+        "values": [short(value) for value in predicted.values[0].tolist()],
+        "upper": [short(value) for value in predicted.upper[0].tolist()],
     }
 
 
@@ -166,12 +208,12 @@ def _error(actual: Floats, forecast: Floats | None) -> float | None:
         return None
     is_known = ~np.isnan(actual) & ~np.isnan(forecast)
     return (
-        _short(float(error(actual[None, is_known], forecast[None, is_known])[0])) if is_known.any() else None
+        short(float(error(actual[None, is_known], forecast[None, is_known])[0])) if is_known.any() else None
     )
 
 
-def _short(value: float) -> float | None:
-    """Return values for JSON, rounded to significant digits."""
+def short(value: float) -> float | None:
+    """Return a number for JSON, rounded to the digits that single precision has; None where unknown."""
     return float(f"{value:.6g}") if np.isfinite(value) else None
 
 

@@ -2,38 +2,30 @@
 
 State is in the API server: when each Analytics was last answered, and the advice in each Recommendation.
 Advice is written in every mode; an HPA is applied in Enforce only. A pause suspends HPAs and annotations.
+
+Every attempt reads a week of usage, so an Analytics that failed backs off exponentially. The backoff is state
+of this process only: a new leader retries at once. Failures to read the history end their backoff as soon as
+the history can be read again.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 from equipoise.core.cluster import Workload
 from equipoise.core.decision import Decision, Outcome
-from equipoise.core.errors import WorldFailed
+from equipoise.core.errors import Failure, KeyedBackoff, WorldFailed
 from equipoise.core.reason import Code
 from equipoise.crd.definition import Standing
 from equipoise.crd.targets import Mode
-from equipoise.engine.cycle import ignore
 from equipoise.engine.isolation import Isolation, failed_reason
-from equipoise.engine.status import condition_of, write_status
-from equipoise.ports import (
-    Actuator,
-    Applier,
-    Cluster,
-    CycleReport,
-    FailedTurn,
-    Journal,
-    Leadership,
-    NoHistory,
-    Pauses,
-    PolicyObject,
-)
-from equipoise.ports.state import Analyses
+from equipoise.engine.status import condition_of, timestamp, write_status
+from equipoise.ports.cluster import Cluster, NoHistory
+from equipoise.ports.state import CycleReport, FailedTurn, PolicyObject
 from equipoise.recommendation.advisor import AdviceBatch, Advised, DataSources, LeadershipLost, advise_all
-from equipoise.recommendation.publish import Publisher, request_of
-from equipoise.recommendation.record import BALANCER
-from equipoise.recommendation.selection import (
+from equipoise.recommendation.analytics import (
     OLDER,
     READY,
     AnalyticsSelection,
@@ -43,9 +35,11 @@ from equipoise.recommendation.selection import (
     analytics_uid,
     is_due,
     precedence,
+    rejected_status,
     select,
 )
-from equipoise.recommendation.status import AnalyticsBackoff, rejected_status
+from equipoise.recommendation.explain import BALANCER
+from equipoise.recommendation.publish import AdvicePorts, Publisher
 
 NOT_INSTALLED = (
     "Analytics and Recommendations are not installed, so nobody can ask for advice here: "
@@ -62,43 +56,46 @@ FOREIGN_AGE_SECONDS = 15.0
 """How long another controller that owns the definition may take to answer, before we reject."""
 
 
-@dataclass(slots=True)
-class RecommendationLoop:
+BACKOFF_SECONDS_MAX = 600.0
+
+
+class FailedTry(NamedTuple):
+    """A failed attempt to answer an Analytics."""
+
+    warnings: Sequence[str]
+    """They are valid until the next attempt."""
+    history_error: str = ""
+    """Why the history could not be read; empty where something else failed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RecommendationLoop(AdvicePorts):
     """Runs the cycles, and holds the state of this process between them."""
 
-    objects: Analyses
     cluster: Cluster
     sources: Callable[[], DataSources]
     """Returns the sources of the usage history; raises NoHistory where there is none."""
-    applier: Applier
-    actuator: Actuator
-    pauses: Pauses
-    leadership: Leadership
-    journal: Journal
-    new_id: Callable[[float], str]
     interval_seconds: float = 30.0
-    mode: Mode = Mode.PREVIEW
     takes_over: bool = False
     """Whether Analytics are served although another controller owns their definition."""
-    heartbeat: Callable[[], object] = ignore
     name: str = BALANCER
     _last: dict[str, Sequence[Decision]] = field(default_factory=dict)
     """The last decisions, by the UID of the Analytics."""
     _created: dict[str, tuple[float, PolicyObject]] = field(default_factory=dict)
     """Recommendations that the watch may not have delivered yet, by UID, and their creation times."""
-    _backoff: AnalyticsBackoff = field(init=False)
+    _failures: KeyedBackoff[tuple[str, int], FailedTry] = field(init=False)
+    """By the UID and the generation of the Analytics: a changed spec does not wait."""
     _isolation: Isolation = field(default_factory=Isolation)
 
     def __post_init__(self) -> None:
-        """Begin the backoff with one interval."""
-        self._backoff = AnalyticsBackoff(self.interval_seconds)
+        self._failures = KeyedBackoff(self.interval_seconds, max(BACKOFF_SECONDS_MAX, self.interval_seconds))
 
     def cycle(self, at: float) -> CycleReport:
         """Run one cycle. Returns an empty report unless this replica leads."""
         epoch = self.leadership.epoch()
         if epoch is None:
             self._last.clear()
-            self._backoff.keep(())
+            self._failures.keep(())
             return CycleReport((), ())
         self._isolation.begin(at, self.leadership)
         owner, note = self.objects.definition_owner()
@@ -112,17 +109,17 @@ class RecommendationLoop:
     def _reject_unanswered(self, at: float) -> Iterable[str]:
         """Reject Analytics that have no answer; a status from another controller is left unchanged."""
         for analytics in self.objects.analytics():
-            is_answered = self._isolation.attempt(str(analytics.ref), partial(_is_answered, analytics))
-            if is_answered is False and at - analytics.created_at >= FOREIGN_AGE_SECONDS:
+            ready = self._isolation.attempt(
+                str(analytics.ref), partial(condition_of, analytics.status, READY)
+            )
+            if ready == {} and at - analytics.created_at >= FOREIGN_AGE_SECONDS:
                 yield from self._reject(analytics, FOREIGN, at)
 
     def _answer(self, at: float, epoch: int) -> CycleReport:
         objects = self.objects.analytics()
-        self._backoff.keep({each.ref.uid for each in objects})
+        self._failures.keep({_key(each) for each in objects})
         listed = self.cluster.workloads()
-        selections = list(
-            _selections(objects, listed, _by_analytics(self._recommendations(at)), self._isolation)
-        )
+        selections = list(_selections(objects, listed, self._recommendations(at), self._isolation))
         first = precedence(selections, self._isolation)
         status_errors: list[str] = []
         history_error = ""
@@ -130,9 +127,9 @@ class RecommendationLoop:
         for analytics, found, own in selections:
             if isinstance(found, ConditionValue):
                 status_errors += self._reject(analytics, found, at)
-            elif self._backoff.is_backing_off(analytics, at):
-                status_errors += self._backoff.warnings(analytics)
-                history_error = history_error or self._backoff.history_error(analytics)
+            elif (failed := self._backing_off(analytics, at)) is not None:
+                status_errors += failed.last.warnings
+                history_error = history_error or _history_error(failed)
                 waiting.append(analytics.ref.uid)
             elif self._is_due(found, own, first, at):
                 due.append((found, own))
@@ -156,7 +153,14 @@ class RecommendationLoop:
         is_time = self._isolation.attempt(
             str(found.analytics.ref), lambda: is_due(found, own, at, slack, is_retried)
         )
-        return self._backoff.has_failed(found.analytics) or is_time is not False
+        has_failed = self._failures.failure(_key(found.analytics)) is not None
+        return has_failed or is_time is not False
+
+    def _backing_off(self, analytics: PolicyObject, at: float) -> Failure[FailedTry] | None:
+        """Return the failure after which it is too early for the next attempt, within half of an interval."""
+        failed = self._failures.failure(_key(analytics))
+        is_early = failed is not None and at < failed.until - self.interval_seconds / 2
+        return failed if is_early else None
 
     def _is_retried(self, analytics: PolicyObject, first: Precedence) -> Callable[[PolicyObject, str], bool]:
         """Return whether the reason that prevented adoption no longer holds; does not read the history."""
@@ -224,49 +228,28 @@ class RecommendationLoop:
             return CycleReport((), ())
         except WorldFailed as error:
             return self._without_history([selected.analytics for selected, _ in due], error, at, warnings)
-        self._backoff.history_read()
+        self._failures.keep([key for key, failed in self._failures.items() if not failed.last.history_error])
         decisions: list[Decision] = []
         outcomes: list[Outcome] = []
         for (selected, own), found in zip(due, advised, strict=True):
-            publisher = self._publisher(first, epoch, at)
-            warnings += self._publish(publisher, selected, own, found)
+            publisher = Publisher(self, selected, first, epoch, at, self._isolation)
+            warnings += self._publish(publisher, own, found)
             self._created |= {one.ref.uid: (at, one) for one in publisher.created}
             self._last[selected.analytics.ref.uid] = publisher.decisions
             decisions += publisher.decisions
             outcomes += publisher.outcomes
         return CycleReport(decisions, outcomes, warnings)
 
-    def _publisher(self, first: Precedence, epoch: int, at: float) -> Publisher:
-        return Publisher(
-            objects=self.objects,
-            applier=self.applier,
-            actuator=self.actuator,
-            pauses=self.pauses,
-            leadership=self.leadership,
-            journal=self.journal,
-            new_id=self.new_id,
-            mode=self.mode,
-            precedence=first,
-            heartbeat=self.heartbeat,
-            epoch=epoch,
-            at=at,
-            isolation=self._isolation,
-        )
-
     def _publish(
-        self,
-        publisher: Publisher,
-        selected: Selected,
-        own: Sequence[PolicyObject],
-        found: Sequence[Advised] | FailedTurn,
+        self, publisher: Publisher, own: Sequence[PolicyObject], found: Sequence[Advised] | FailedTurn
     ) -> list[str]:
         """Publish the advice of one Analytics, back off where that failed, and return the warnings."""
-        analytics, at = selected.analytics, publisher.at
+        analytics, at = publisher.selected.analytics, publisher.at
         written: list[str] | FailedTurn
         if isinstance(found, FailedTurn):
             written = found
         else:
-            publish = partial(publisher.publish, selected, own, found)
+            publish = partial(publisher.publish, own, found)
             written = self._isolation.attempt(str(analytics.ref), publish)
         errors: list[str] = []
         warnings: list[str] = []
@@ -278,9 +261,9 @@ class RecommendationLoop:
             errors = written
         is_held = any(one.reason.code is Code.METRICS_INCOMPLETE for one in publisher.decisions)
         if publisher.is_answered and not publisher.failed and not is_held:
-            self._backoff.succeed(analytics)
+            self._failures.forget(_key(analytics))
         else:
-            self._backoff.fail(analytics, at, errors)
+            self._failures.fail(_key(analytics), at, FailedTry(errors))
         return errors + warnings
 
     def _without_history(
@@ -298,16 +281,12 @@ class RecommendationLoop:
         if is_absent:
             return CycleReport((), (), [*warnings, *status_errors, failure])
         for analytics in due:
-            self._backoff.fail(analytics, at, history_error=failure)
-        return CycleReport((), (), [*warnings, *status_errors], self._backoff.history_error(due[0]))
+            self._failures.fail(_key(analytics), at, FailedTry((), failure))
+        failed = self._failures.failure(_key(due[0]))
+        return CycleReport((), (), [*warnings, *status_errors], _history_error(failed) if failed else "")
 
     def _advised(
-        self,
-        due: Sequence[Selected],
-        listed: Sequence[Workload],
-        at: float,
-        epoch: int,
-        warnings: list[str],
+        self, due: Sequence[Selected], listed: Sequence[Workload], at: float, epoch: int, warnings: list[str]
     ) -> list[list[Advised]]:
         """Decide for all due Analytics, while the history is read once."""
 
@@ -316,7 +295,7 @@ class RecommendationLoop:
             if self.leadership.epoch() != epoch:
                 raise LeadershipLost("this process leads no more")
 
-        batches = [AdviceBatch(request_of(each.spec), each.workloads) for each in due]
+        batches = [AdviceBatch(each.spec.request, each.workloads) for each in due]
         sources = replace(self.sources(), warn=warnings.append, on_bytes=on_bytes)
         found: list[list[Advised]] = [[] for _ in due]
         for advised in advise_all(batches, listed, sources, at, isolation=self._isolation):
@@ -326,32 +305,31 @@ class RecommendationLoop:
         return found
 
 
-def _is_answered(analytics: PolicyObject) -> bool:
-    return bool(condition_of(analytics.status, READY))
+def _key(analytics: PolicyObject) -> tuple[str, int]:
+    return analytics.ref.uid, analytics.generation
+
+
+def _history_error(failed: Failure[FailedTry]) -> str:
+    """Return why the last attempt could not read the history, and when the next one is."""
+    error = failed.last.history_error
+    return f"{error}; the next try is at {timestamp(failed.until)}" if error else ""
 
 
 def _selections(
     objects: Sequence[PolicyObject],
     listed: Sequence[Workload],
-    recommendations: Mapping[tuple[str, str], Sequence[PolicyObject]],
+    recommendations: Iterable[PolicyObject],
     isolation: Isolation,
-) -> Iterable[AnalyticsSelection]:
-    by_namespace: dict[str, list[Workload]] = {}
+) -> Iterator[AnalyticsSelection]:
+    by_namespace: dict[str, list[Workload]] = defaultdict(list)
     for workload in listed:
-        by_namespace.setdefault(workload.ref.namespace, []).append(workload)
+        by_namespace[workload.ref.namespace].append(workload)
+    by_analytics: dict[tuple[str, str], list[PolicyObject]] = defaultdict(list)
+    for one in recommendations:
+        by_analytics[one.ref.namespace, analytics_uid(one)].append(one)
     for analytics in sorted(objects, key=lambda one: (one.ref.namespace, one.ref.name)):
-        own = recommendations.get((analytics.ref.namespace, analytics.ref.uid), ())
-        candidates = by_namespace.get(analytics.ref.namespace, ())
+        candidates = by_namespace[analytics.ref.namespace]
         found = isolation.attempt(str(analytics.ref), partial(select, analytics, candidates))
         if isinstance(found, FailedTurn):
-            reason = failed_reason(found)
-            found = ConditionValue(False, reason.code.value, reason.sentence)
-        yield AnalyticsSelection(analytics, found, own)
-
-
-def _by_analytics(recommendations: Iterable[PolicyObject]) -> dict[tuple[str, str], list[PolicyObject]]:
-    """Return Recommendations by the namespace and UID of their Analytics."""
-    found: dict[tuple[str, str], list[PolicyObject]] = {}
-    for one in recommendations:
-        found.setdefault((one.ref.namespace, analytics_uid(one)), []).append(one)
-    return found
+            found = ConditionValue.because(failed_reason(found))
+        yield AnalyticsSelection(analytics, found, by_analytics[analytics.ref.namespace, analytics.ref.uid])

@@ -1,90 +1,88 @@
-"""The observation of many workloads that advice is computed from: each row of an array is one workload.
+"""The workloads that a command names, and the observation that advice is computed from.
 
-`summarise` reduces the histories of a batch to the few numbers that decide, in one pass over arrays. It can
-add a week of usage and a day of forecast by the hour, for display only. Records contain these instead of a
-week of minutes: at most 168 + 2 x 24 numbers of three digits.
+Each row of an observation's arrays is one workload. `summarise` reduces the histories of a batch to the few
+numbers that decide, in one pass over arrays.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
 import numpy as np
 
+from equipoise.core.cluster import Workload, WorkloadRef
+from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.recommendation.forecast import WEEK_SECONDS, HourlyUsages, hourly_usages, short
 from equipoise.recommendation.policy import RecommendationPolicy
 from equipoise.stats.forecast import Forecast, Model
 from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.profile import DAY_SECONDS
 from equipoise.stats.ranks import HOUR_SECONDS, Floats, Whole, hour_medians, hours_of_day, percentiles
 
-HOURS_PAST = 168
-HOURS_AHEAD = 24
-DIGITS = 3
+SHORT_NAMES = {"Deployment": "deploy", "StatefulSet": "sts", "ReplicaSet": "rs"}
+"""kubectl's short names of the kinds."""
+EXPECTED = "expected NAME, KIND/NAME or NAMESPACE/NAME, such as web or deploy/web"
 
 
-class HourlyUsage(msgspec.Struct, frozen=True):
-    """One workload's usage and forecast by the hour; null where unknown."""
-
-    until: float
-    """Unix time at which the past ends and the forecast begins."""
-    step_seconds: float
-    """One hour, or the interval of the samples where that is longer."""
-    used_cores: list[float | None]
-    """The mean of each step, oldest first; the last step ends at `until`."""
-    forecast_cores: list[float | None] = []
-    upper_cores: list[float | None] = []
-    """Upper bound of the forecast: 95 of 100 future samples should be below it."""
+def check_names(names: Collection[str]) -> None:
+    """Raise BadInput for what cannot name a workload, before any request is sent."""
+    for name in names:
+        if not re.fullmatch(r"([^/\s]+/)?[^/\s]+", name):
+            raise BadInput(f"workload {name!r}: {EXPECTED}")
 
 
-class HourlyUsages(NamedTuple):
-    """`HourlyUsage` of a batch as arrays: each row is one workload."""
-
-    until: float
-    step_seconds: float
-    used: Floats
-    ahead: Floats
-    upper: Floats
-
-    def of(self, row: int) -> HourlyUsage:
-        """Return the usage of one workload."""
-        parts = [self.used[row], self.ahead[row], self.upper[row]]
-        peak = max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)
-        decimals = DIGITS - 1 - int(np.floor(np.log10(peak))) if peak > 0 else 0
-        return HourlyUsage(self.until, self.step_seconds, *(_short(part, decimals) for part in parts))
+def choose(listed: Sequence[Workload], namespace: str | None, names: Collection[str]) -> list[Workload]:
+    """Return the named workloads, or all, sorted by name."""
+    chosen = {workload.ref: workload for workload in ([] if names else listed)}
+    for name in names:
+        found = [workload for workload in listed if _is_named(workload.ref, name)]
+        if not found:
+            where = f"namespace {namespace}" if namespace else "any namespace"
+            raise WorldFailed(f"workload {name}: not found in {where}{_elsewhere(namespace, name)}")
+        chosen |= {workload.ref: workload for workload in found}
+    return sorted(chosen.values(), key=lambda workload: (workload.ref.subject, workload.ref.kind))
 
 
-def hourly_usages(
-    history: Floats, interval_seconds: float, until: float, future: Forecast | None
-) -> HourlyUsages:
-    """Return the hourly means of the past week and of the next day."""
-    count = max(1, round(HOUR_SECONDS / interval_seconds))
-    nothing: Floats = np.zeros((len(history), 0))
-    used = _means(history[:, max(0, history.shape[1] - HOURS_PAST * count) :], count)
-    ahead, upper = nothing, nothing
-    if future is not None:
-        ahead = _means(future.values[:, : HOURS_AHEAD * count], count)
-        upper = _means(future.upper[:, : HOURS_AHEAD * count], count)
-    return HourlyUsages(until, count * interval_seconds, used, ahead, upper)
+def without_kind(text: str, kind: str | None, namespaces: Collection[str] = ()) -> str:
+    """Return `web` for `deploy/web` where all are of this kind (None means any); refuse other kinds."""
+    before, _, name = text.rpartition("/")
+    if not name:
+        raise BadInput(f"workload {text!r}: {EXPECTED}")
+    if not before or before in namespaces:
+        return text
+    if kind is not None and _is_kind(before, kind):
+        return name
+    for other in SHORT_NAMES:
+        if _is_kind(before, other):
+            if kind is None:
+                return name
+            raise BadInput(f"workload {text}: expected --kind {other} beside it, got {kind}")
+    return text
 
 
-def _means(values: Floats, count: int) -> Floats:
-    """Return the mean of the known samples of each step; an incomplete first step is left out."""
-    steps = values.shape[1] // count
-    table = values[:, values.shape[1] - steps * count :].reshape(len(values), steps, count)
-    is_known = ~np.isnan(table)
-    known_count = is_known.sum(axis=2)
-    total = np.where(is_known, table, 0).sum(axis=2, dtype=np.float64)
-    return np.where(known_count > 0, total / np.maximum(known_count, 1), np.nan)
+def _elsewhere(namespace: str | None, text: str) -> str:
+    before = text.rpartition("/")[0]
+    if namespace in {None, before} or not before or any(_is_kind(before, kind) for kind in SHORT_NAMES):
+        return ""
+    return f"; -n {before} or -A look there"
 
 
-def _short(values: Floats, decimals: int) -> list[float | None]:
-    """Return values for JSON, rounded to three digits of the peak; null for NaN."""
-    return [value if value == value else None for value in np.round(values, decimals).tolist()]  # noqa: PLR0124 - NaN is not itself
+def _is_named(ref: WorkloadRef, text: str) -> bool:
+    """Return whether the text names the workload: `web`, `deploy/web`, `deployments.apps/web`, `shop/web`."""
+    before, _, name = text.rpartition("/")
+    if ref.name != name:
+        return False
+    return before in {"", ref.namespace} or _is_kind(before, ref.kind)
 
 
-WEEK_SECONDS = 7 * 86400
+def _is_kind(word: str, kind: str) -> bool:
+    """Return whether a word such as `deploy`, `Deployment` or `deployments.apps` names this kind."""
+    return word.partition(".")[0].lower() in {kind.lower(), f"{kind.lower()}s", SHORT_NAMES.get(kind)}
+
+
 INTERVAL_SECONDS_MAX = 86400.0
 """Longest sampling interval; a longer one is a gap, or two samples would count as a whole week."""
 
@@ -107,6 +105,22 @@ class Containers:
     cpu_p99_cores: Floats
     memory_peak_bytes: Floats
     """NaN where memory was not measured; else the week's peak."""
+
+    def of(self, workloads: range) -> "Containers":
+        """Return the containers of consecutive workloads; `owner` is in ascending order."""
+        start, stop = np.searchsorted(self.owner, [workloads.start, workloads.stop]).tolist()
+        part = slice(start, stop)
+        owner = self.owner[part] - workloads.start
+        return Containers(owner, self.names[part], self.cpu_p99_cores[part], self.memory_peak_bytes[part])
+
+
+OPTIONAL_COLUMNS = frozenset(
+    {"pod_p99_cores", "samples", "inherited", "measurable", "unmeasured", "unknown", "partial"}
+)
+COLUMNS = OPTIONAL_COLUMNS | {
+    "subjects", "kinds", "replicas", "pods", "available", "request_cores", "history",
+}  # fmt: skip
+"""The fields of an observation that have a row for each workload."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,21 +145,16 @@ class Observation:
     samples: Floats | None = None
     """The week's samples where they are not evenly spaced; None means that they are in the history."""
     sample_times: Floats | None = None
-    inherited: Sequence[Inherited | None] = ()
+    inherited: Sequence[Inherited | None] | None = None
     containers: Containers | None = None
     measurable: Whole | None = None
     """Pods that have been ready long enough to have samples. None means unknown, as for files."""
     unmeasured: Whole | None = None
     """Measurable pods that have no samples."""
-    partial: Sequence[str] = ()
+    unknown: Whole | None = None
+    """Running pods of which some container has no sample."""
+    partial: Sequence[str] | None = None
     """Why the source's answer was partial, in its words, by workload; empty where it was complete."""
-
-    @property
-    def measured_share(self) -> Floats:
-        """The share of the measurable pods that have samples."""
-        if self.measurable is None or self.unmeasured is None:
-            return np.ones(len(self.subjects))
-        return 1.0 - self.unmeasured / np.maximum(self.measurable, 1)
 
     @property
     def week_samples(self) -> int:
@@ -158,42 +167,16 @@ class Observation:
         return max(self.week_samples, round(WEEK_SECONDS / INTERVAL_SECONDS_MAX))
 
     def __post_init__(self) -> None:
-        """Assert that every array has one row per workload."""
-        count = len(self.subjects)
-        for column in (
-            self.kinds,
-            self.replicas,
-            self.pods,
-            self.available,
-            self.request_cores,
-            self.history,
-        ):
-            assert len(column) == count, "every workload has a row in every array"
-        for optional in (self.pod_p99_cores, self.samples, self.measurable, self.unmeasured):
-            assert optional is None or len(optional) == count, "every workload has a row in every array"
-        for texts in (self.inherited, self.partial):
-            assert len(texts) in {0, count}, "of all workloads, or of none"
+        for name in COLUMNS:
+            column = getattr(self, name)
+            is_absent = column is None and name in OPTIONAL_COLUMNS
+            assert is_absent or len(column) == len(self.subjects), f"every workload has a row in {name}"
 
     def rows(self, part: slice) -> "Observation":
-        """Return the observation of some workloads, without containers: those belong to the whole batch."""
-        return Observation(
-            subjects=self.subjects[part],
-            kinds=self.kinds[part],
-            replicas=self.replicas[part],
-            pods=self.pods[part],
-            available=self.available[part],
-            request_cores=self.request_cores[part],
-            history=self.history[part],
-            interval_seconds=self.interval_seconds,
-            at=self.at,
-            pod_p99_cores=None if self.pod_p99_cores is None else self.pod_p99_cores[part],
-            samples=None if self.samples is None else self.samples[part],
-            sample_times=self.sample_times,
-            inherited=self.inherited[part],
-            measurable=None if self.measurable is None else self.measurable[part],
-            unmeasured=None if self.unmeasured is None else self.unmeasured[part],
-            partial=self.partial[part],
-        )
+        """Return the observation of consecutive workloads."""
+        columns = {name: column[part] for name in COLUMNS if (column := getattr(self, name)) is not None}
+        containers = None if self.containers is None else self.containers.of(range(len(self.subjects))[part])
+        return replace(self, containers=containers, **columns)
 
     def week(self) -> tuple[Floats, Floats]:
         """Return the samples of the past seven days, and their times."""
@@ -230,11 +213,6 @@ class Statistics:
     predictions: Sequence[PredictionFacts]
     hourly_usage: HourlyUsages | None = None
     """Usage and forecast for display; None where they were not requested."""
-
-    @property
-    def coverage(self) -> Floats:
-        """The known share of a week's samples."""
-        return np.minimum(self.known_samples / self.expected_samples, 1.0)
 
 
 Shared = dict[tuple[object, ...], Statistics]
@@ -335,26 +313,16 @@ def _with_future(week: Floats, future: Forecast) -> Floats:
 
 
 def _predictions(future: Forecast) -> list[PredictionFacts]:
-    rows = zip(
-        future.is_predictable.tolist(),
-        future.period_days.tolist(),
-        future.model.tolist(),
-        future.error.tolist(),
-        future.baseline_error.tolist(),
-        strict=True,
-    )
+    columns = (future.is_predictable, future.period_days, future.model, future.error, future.baseline_error)
     return [
         PredictionFacts(
             is_predictable,
             days * DAY_SECONDS if is_predictable else None,
             Model(model).text,
-            _rounded(error),
-            _rounded(baseline),
+            short(error),
+            short(baseline),
         )
-        for is_predictable, days, model, error, baseline in rows
+        for is_predictable, days, model, error, baseline in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
     ]
-
-
-def _rounded(value: float) -> float | None:
-    """Return a number for JSON, rounded to the digits that single precision has."""
-    return float(f"{value:.6g}") if np.isfinite(value) else None

@@ -5,19 +5,19 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from equipoise.core.cluster import Workload, WorkloadRef
+from equipoise.core.cluster import Workload
 from equipoise.core.decision import Decision, Outcome
 from equipoise.core.errors import WorldFailed
-from equipoise.core.reason import Code
+from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
+from equipoise.engine.cycle import ignore
 from equipoise.engine.guards import held_by_pause
 from equipoise.engine.isolation import Isolation, failed_decision
 from equipoise.engine.recording import failed_record
 from equipoise.engine.status import condition_of
-from equipoise.ports import (
-    Actuator,
-    Applier,
-    ApplyResult,
+from equipoise.ports.actions import Actuator, Applier, ApplyResult
+from equipoise.ports.state import (
+    Analyses,
     FailedTurn,
     Journal,
     Leadership,
@@ -25,13 +25,9 @@ from equipoise.ports import (
     PolicyObject,
     StoreConflict,
 )
-from equipoise.ports.state import Analyses
 from equipoise.recommendation.adopt import DONE, UNKNOWN, Adopted, HpaAdopter, by_subject, proposed
 from equipoise.recommendation.advisor import STEP_SECONDS, Advised, LeadershipLost
-from equipoise.recommendation.analytics import GROUP, AdoptionType, AnalyticsSpec
-from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.record import BALANCER, AdviceRequest, named_for, record
-from equipoise.recommendation.selection import (
+from equipoise.recommendation.analytics import (
     ADOPTED,
     OLDER,
     READY,
@@ -39,16 +35,16 @@ from equipoise.recommendation.selection import (
     Precedence,
     Selected,
     adoption_of,
-    target_of,
-)
-from equipoise.recommendation.status import (
     advice_text,
     answered_status,
     mission,
     new_recommendation,
     next_recommendation,
     ready_of,
+    target_of,
 )
+from equipoise.recommendation.explain import BALANCER, named_for, record
+from equipoise.recommendation.policy import GROUP, AdoptionType
 
 ANNOTATED = ConditionValue(True, "Annotated", "The workload carries the advice as an annotation")
 PREVIEWED = ConditionValue(
@@ -71,9 +67,9 @@ CHANGING_RESULTS = frozenset({ApplyResult.CREATED.value, ApplyResult.CHANGED.val
 """Outcomes after which the cluster has changed, or may have."""
 
 
-@dataclass(slots=True)
-class Publisher:
-    """Writes the advice of one Analytics while this replica leads."""
+@dataclass(slots=True, kw_only=True)
+class AdvicePorts:
+    """What the advice is written with."""
 
     objects: Analyses
     applier: Applier
@@ -82,9 +78,17 @@ class Publisher:
     leadership: Leadership
     journal: Journal
     new_id: Callable[[float], str]
-    mode: Mode
+    mode: Mode = Mode.PREVIEW
+    heartbeat: Callable[[], object] = ignore
+
+
+@dataclass(slots=True)
+class Publisher:
+    """Writes the advice of one Analytics while this replica leads."""
+
+    ports: AdvicePorts
+    selected: Selected
     precedence: Precedence
-    heartbeat: Callable[[], object]
     epoch: int
     at: float
     isolation: Isolation
@@ -98,20 +102,19 @@ class Publisher:
     _applied: list[Outcome] = field(default_factory=list)
     """The outcome of the current workload's HPA, recorded even where a later write fails."""
 
-    def publish(
-        self, selected: Selected, existing: Sequence[PolicyObject], advised: Sequence[Advised]
-    ) -> list[str]:
+    def publish(self, existing: Sequence[PolicyObject], advised: Sequence[Advised]) -> list[str]:
         """Write all advice, then the status of the Analytics; return the errors, which are retried."""
-        analytics = selected.analytics
-        by_target, duplicates = _by_target(existing)
-        assert {one.ref for one in advised} <= {each.ref for each in selected.workloads}, "advice for others"
-        workloads = {workload.ref: workload for workload in selected.workloads}
-        missions = []
-        unanswered = []
+        analytics = self.selected.analytics
+        oldest_first = sorted(existing, key=lambda each: (each.created_at, each.ref.name))
+        by_target = {target_of(one): one for one in reversed(oldest_first)}
+        duplicates = [one for one in oldest_first if by_target[target_of(one)] is not one]
+        workloads = {workload.ref: workload for workload in self.selected.workloads}
+        assert {one.ref for one in advised} <= workloads.keys(), "advice for others"
+        missions, unanswered = [], []
         try:
             for one in advised:
                 before = by_target.pop(one.ref, None)
-                written = self._attempt(selected, workloads[one.ref], before, one)
+                written = self._attempt(workloads[one.ref], before, one)
                 if isinstance(written, FailedTurn):
                     self.failed.append(written)
                     unanswered += [] if written.is_bug else [written.error]
@@ -123,10 +126,10 @@ class Publisher:
                     self.failed.append(FailedTurn(one.ref.subject, one.decision.reason.sentence))
             for left in (*duplicates, *by_target.values()):
                 self._check_leadership()
-                self.objects.delete(left)
+                self.ports.objects.delete(left)
             self._check_leadership()
             if not unanswered:
-                self.objects.write_status(analytics, answered_status(analytics, missions, self.at))
+                self.ports.objects.write_status(analytics, answered_status(analytics, missions, self.at))
                 self.is_answered = True
         except (StoreConflict, LeadershipLost):
             return []  # the new leader retries
@@ -136,74 +139,65 @@ class Publisher:
         return [f"Analytics {name} was not answered in full: {error}" for error in unanswered]
 
     def _attempt(
-        self, selected: Selected, workload: Workload, before: PolicyObject | None, one: Advised
+        self, workload: Workload, before: PolicyObject | None, one: Advised
     ) -> PolicyObject | FailedTurn:
         """Return the Recommendation of one workload; an error is recorded with the outcomes so far."""
         self._applied.clear()
         written = self.isolation.turn(
-            one.ref.subject,
-            lambda: self._publish_one(selected, workload, before, one),
-            (StoreConflict, LeadershipLost),
+            one.ref.subject, lambda: self._publish_one(workload, before, one), (StoreConflict, LeadershipLost)
         )
         if isinstance(written, FailedTurn):
             done = tuple(self._applied)
-            decision = named_for(failed_decision(written, done), selected.analytics.ref.name)
+            decision = named_for(failed_decision(written, done), self.selected.analytics.ref.name)
             decision = structs.replace(decision, extra=one.decision.extra)
-            failed = failed_record(BALANCER, decision, self.at, self.new_id(self.at), done)
-            self.isolation.attempt(one.ref.subject, lambda: self.journal.append(failed))
+            failed = failed_record(BALANCER, decision, self.at, self.ports.new_id(self.at), done)
+            self.isolation.attempt(one.ref.subject, lambda: self.ports.journal.append(failed))
             self.decisions.append(decision)
             self.outcomes += done
         return written
 
     def _check_leadership(self) -> None:
-        self.heartbeat()
-        if self.leadership.epoch() != self.epoch:
+        self.ports.heartbeat()
+        if self.ports.leadership.epoch() != self.epoch:
             raise LeadershipLost("this process leads no more")
 
-    def _publish_one(
-        self, selected: Selected, workload: Workload, before: PolicyObject | None, one: Advised
-    ) -> PolicyObject:
+    def _publish_one(self, workload: Workload, before: PolicyObject | None, one: Advised) -> PolicyObject:
         """Create or update one Recommendation, adopt its advice, and record the decision."""
         self._check_leadership()
-        spec = selected.spec
-        recommendation = before or self._make(selected, workload)
-        current = recommendation.spec.get("adoptionType")
-        if spec.adoption is not None and current != spec.adoption.value:
-            recommendation = self.objects.set_adoption(recommendation, spec.adoption.value)
-        adoption = spec.adoption or adoption_of(recommendation)
+        asked = self.selected.spec.adoption
+        recommendation = before or self._make(workload)
+        if asked is not None and recommendation.spec.get("adoptionType") != asked.value:
+            recommendation = self.ports.objects.set_adoption(recommendation, asked.value)
         value = advice_text(one.decision.subject, one.details, STEP_SECONDS)
+        adoption = asked or adoption_of(recommendation)
         condition, adopted = self._adopt(recommendation, workload, one, value, adoption)
         status = next_recommendation(recommendation, one.decision, one.details, value, condition, self.at)
         if status is not None:
             self._check_leadership()
-            self.objects.write_status(recommendation, status)
+            self.ports.objects.write_status(recommendation, status)
             if before is not None:
                 self._report_changes(before, workload, one.decision, condition)
-        self._record(selected, one, adopted)
+        self._record(one, adopted)
         return recommendation
 
-    def _record(self, selected: Selected, one: Advised, adopted: Adopted) -> None:
+    def _record(self, one: Advised, adopted: Adopted) -> None:
         """Record the decision, with its outcome where that changed anything."""
-        done = _done(adopted)
-        asker = selected.analytics.ref.name
+        done, asker, name = _done(adopted), self.selected.analytics.ref.name, self.ports.new_id(self.at)
         decision = named_for(adopted.decision, asker)
-        name = self.new_id(self.at)
         if one.facts is None:
             written = failed_record(BALANCER, decision, self.at, name, done)
         else:
-            written = record(
-                request_of(selected.spec), one.facts, decision, self.at, name, asker=asker, outcomes=done
-            )
-        self.journal.append(written)
+            request = self.selected.spec.request
+            written = record(request, one.facts, decision, self.at, name, asker=asker, outcomes=done)
+        self.ports.journal.append(written)
         self.decisions.append(decision)
         self.outcomes += done
 
-    def _make(self, selected: Selected, workload: Workload) -> PolicyObject:
-        adoption = selected.spec.adoption or AdoptionType.STATUS_AND_ANNOTATION
-        manifest = new_recommendation(
-            selected.analytics, AdviceType(selected.spec.type), workload.ref, dict(workload.labels), adoption
-        )
-        created = self.objects.create(manifest)
+    def _make(self, workload: Workload) -> PolicyObject:
+        spec, labels = self.selected.spec, dict(workload.labels)
+        adoption = spec.adoption or AdoptionType.STATUS_AND_ANNOTATION
+        manifest = new_recommendation(self.selected.analytics, spec.type, workload.ref, labels, adoption)
+        created = self.ports.objects.create(manifest)
         self.created.append(created)
         return created
 
@@ -226,11 +220,11 @@ class Publisher:
             return _left_to(older, "HPA"), Adopted(one.decision)
         planned = proposed(one.decision, one.details)
         assert planned.actions, "an HPA is advised"
-        if self.mode is not Mode.ENFORCE:
+        if self.ports.mode is not Mode.ENFORCE:
             return PREVIEWED, Adopted(planned)
         adopter = HpaAdopter(
-            self.applier,
-            self.pauses,
+            self.ports.applier,
+            self.ports.pauses,
             by_subject([workload]),
             on_applied=self._report_applied,
             check_leadership=self._check_leadership,
@@ -240,7 +234,7 @@ class Publisher:
         self._applied[:] = _done(adopted)
         reason, outcome = adopted.decision.reason, adopted.outcome
         if outcome is None or outcome.result not in DONE:
-            return ConditionValue(False, reason.code.value, reason.sentence), adopted
+            return ConditionValue.because(reason), adopted
         return _applied(workload.ref.name, annotated), adopted
 
     def _annotate(
@@ -260,17 +254,16 @@ class Publisher:
         is_annotated = was.get("status") == "True" and was.get("reason") in ANNOTATED_REASONS
         if is_annotated and recommendation.status.get("recommendedValue") == value:
             return ANNOTATED
-        held = held_by_pause(self.pauses, workload.ref.namespace)
+        held = held_by_pause(self.ports.pauses, workload.ref.namespace)
         if held is not None:
-            return ConditionValue(False, held.code.value, held.sentence)
+            return ConditionValue.because(held)
         kind = "hpa" if one.details.containers is None else "resource"
         self._check_leadership()
         try:
-            answer = self.applier.annotate(workload.ref, {f"{GROUP}/{kind}-recommendation": value})
+            answer = self.ports.applier.annotate(workload.ref, {f"{GROUP}/{kind}-recommendation": value})
         except WorldFailed as error:
-            return ConditionValue(
-                False, Code.NOT_APPLIED.value, f"Whether the workload was annotated is unknown: {error}"
-            )
+            sentence = f"Whether the workload was annotated is unknown: {error}"
+            return ConditionValue.because(Reason(Code.NOT_APPLIED, sentence))
         if answer.result in DONE:
             return ANNOTATED
         if answer.result is ApplyResult.LATE and not is_retry:
@@ -278,15 +271,14 @@ class Publisher:
         if answer.result is ApplyResult.FORBIDDEN:
             return STATUS_ONLY
         code = Code.NOT_OURS if answer.result is ApplyResult.NOT_OURS else Code.NOT_APPLIED
-        return ConditionValue(
-            False, code.value, f"The workload was not annotated ({answer.result}): {answer.detail}"
-        )
+        sentence = f"The workload was not annotated ({answer.result}): {answer.detail}"
+        return ConditionValue.because(Reason(code, sentence))
 
     def _report_applied(self, workload: Workload, decision: Decision, outcome: Outcome) -> None:
         sentence = (
             f"HorizontalPodAutoscaler {workload.ref.name}: {outcome.result}. {decision.reason.sentence}"
         )
-        self.actuator.record_event(workload.object_ref, decision.reason.code.value, sentence)
+        self.ports.actuator.record_event(workload.object_ref, decision.reason.code.value, sentence)
 
     def _report_changes(
         self, before: PolicyObject, workload: Workload, decision: Decision, adopted: ConditionValue | None
@@ -295,38 +287,19 @@ class Publisher:
         ready, old = ready_of(decision), condition_of(before.status, READY)
         if old and old.get("reason") != ready.reason:
             reason = decision.reason
-            self.actuator.record_event(workload.object_ref, reason.code.value, reason.sentence)
+            self.ports.actuator.record_event(workload.object_ref, reason.code.value, reason.sentence)
         if adopted is not None and not adopted.is_true and adopted.reason not in REASONS_OF_SETTINGS:
             was = condition_of(before.status, ADOPTED)
             if was.get("reason") != adopted.reason:
-                self.actuator.record_event(
+                self.ports.actuator.record_event(
                     workload.object_ref, adopted.reason, adopted.message, is_warning=True
                 )
-
-
-def request_of(spec: AnalyticsSpec) -> AdviceRequest:
-    return AdviceRequest(spec.settings, AdviceType(spec.type), spec.algorithm)
 
 
 def _done(adopted: Adopted) -> tuple[Outcome, ...]:
     """Return the outcome, where the cluster has changed after it, or may have."""
     outcome = adopted.outcome
     return () if outcome is None or outcome.result not in CHANGING_RESULTS else (outcome,)
-
-
-def _by_target(
-    recommendations: Sequence[PolicyObject],
-) -> tuple[dict[WorkloadRef, PolicyObject], list[PolicyObject]]:
-    """Return the oldest Recommendation of each workload, and the duplicates."""
-    found: dict[WorkloadRef, PolicyObject] = {}
-    duplicates = []
-    for one in sorted(recommendations, key=lambda each: (each.created_at, each.ref.name)):
-        ref = target_of(one)
-        if ref in found:
-            duplicates.append(one)
-        else:
-            found[ref] = one
-    return found, duplicates
 
 
 def _left_to(older: PolicyObject, what: str) -> ConditionValue:

@@ -1,89 +1,143 @@
-"""Histories of containers, reduced to the usage of each workload.
+"""The pods of each workload, current and past, and their histories reduced to the usage of the workload.
+
+The history has pods that no longer exist, of which only the name is left. A ReplicaSet's pod has its name,
+cut to the length limit, and five random letters; a Deployment's ReplicaSet has its name and a hash; a
+StatefulSet's pod has its name and an ordinal. A name that fits several workloads, or none, has no owner.
 
 A missing sample may mean that a container did not exist or that it was not measured. A container counts as
 alive from its first sample to its last; one of a running pod, from the pod's creation until now. While a live
 container has no sample, the usage of its pod is unknown, and so is the workload's.
-
-A StatefulSet is scaled at its highest ordinals, and its pods return under the same names. So pods that are
-missing together from some ordinal upward, for long, while a lower one has samples, were scaled down and not
-alive. All other pods without samples were alive and not measured: a lower one alone (its node was lost), all
-of them (the metrics source was down), or the highest for a short time (a rolling update begins there).
-
-Containers are summed into pods and pods into workloads: first rows of all groups at once, then second rows,
-and so on, several times as fast as `reduceat`, which goes column by column.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from equipoise.core.cluster import Pod, WorkloadRef
+from equipoise.core.cluster import API_VERSIONS, Pod, Workload, WorkloadRef
+from equipoise.engine.isolation import Isolation
+from equipoise.ports import FailedTurn
 from equipoise.ports.cluster import UsageHistory
-from equipoise.recommendation.ownership import OF_STATEFUL_SET, PodOwnership
-from equipoise.recommendation.policy import CORES_MAX
+from equipoise.stats.grid import alive_mask, any_alive, sum_groups
+from equipoise.stats.predict import CORES_MAX
 from equipoise.stats.ranks import Claims, Floats, Whole, pooled_percentiles
 
-
-def sum_groups(table: Floats, is_alive: Claims, counts: Whole) -> Floats:
-    """Return the sum of each group's rows; NaN where a live row has no sample. No group is empty."""
-    assert counts.sum() == len(table) == len(is_alive), "every row belongs to a group"
-    shape = (len(counts), table.shape[1])
-    added, has_any, has_hole = np.zeros(shape), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
-    for groups, rows in _group_rows(counts):
-        values = table[rows]
-        is_unknown = np.isnan(values)
-        values[is_unknown] = 0
-        added[groups] += values
-        has_any[groups] |= ~is_unknown
-        is_unknown &= is_alive[rows]
-        has_hole[groups] |= is_unknown
-    added[~has_any | has_hole] = np.nan
-    return added
+T = TypeVar("T")
+STEM_MAX = 58
+"""Longest prefix of a generated name: 63 characters, of which the last five are random."""
+DRAWN = 5
+NAME_MAX = STEM_MAX + DRAWN
+LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
+"""The alphabet of Kubernetes' random suffixes; it has no vowels, so that no words result."""
+OF_DEPLOYMENT = re.compile(rf"(?P<name>.+)-{LETTERS}{{1,10}}-{LETTERS}{{5}}")
+OF_REPLICA_SET = re.compile(rf"(?P<name>.+)-{LETTERS}{{5}}")
+OF_STATEFUL_SET = re.compile(r"(?P<name>.+)-(0|[1-9][0-9]*)")
+PATTERNS = {"Deployment": OF_DEPLOYMENT, "ReplicaSet": OF_REPLICA_SET, "StatefulSet": OF_STATEFUL_SET}
 
 
-def any_alive(is_alive: Claims, counts: Whole) -> Claims:
-    """Return when any row of each group was alive."""
-    found = np.zeros((len(counts), is_alive.shape[1]), np.bool_)
-    for groups, rows in _group_rows(counts):
-        found[groups] |= is_alive[rows]
-    return found
+class PodOwnership:
+    """The workload of each current and past pod of a cluster."""
+
+    def __init__(
+        self, workloads: Iterable[Workload], pods: Iterable[Pod], isolation: Isolation | None = None
+    ) -> None:
+        self._isolation = isolation or Isolation()
+        self.failed: dict[str, FailedTurn] = {}
+        """Errors by namespace; pods of these namespaces have no known owner."""
+        self._workloads = {workload.ref: workload for workload in workloads}
+        self._by_uid: dict[str, WorkloadRef | None] = {
+            workload.uid: workload.ref for workload in self._workloads.values()
+        }
+        """Workloads by the UID of an owner; ReplicaSets are added with the first of their pods."""
+        self._deployments: dict[str, list[Workload]] = defaultdict(list)
+        for workload in self._workloads.values():
+            if workload.ref.kind == "Deployment":
+                self._deployments[workload.ref.namespace].append(workload)
+        self._living: dict[tuple[str, str], WorkloadRef | None] = {}
+        self._stems: dict[tuple[str, str], WorkloadRef | None] = {}
+        self.pods: dict[WorkloadRef, list[Pod]] = defaultdict(list)
+        """The live pods of each workload."""
+        for pod in pods:
+            self._attempt(pod.namespace, partial(self._add, pod))
+
+    def _attempt(self, namespace: str, work: Callable[[], T]) -> T | None:
+        """Return the result of the work; None where it fails, now or earlier, in this namespace."""
+        if namespace in self.failed:
+            return None
+        found = self._isolation.attempt(f"namespace {namespace}", work)
+        if isinstance(found, FailedTurn):
+            self.failed[namespace] = found
+            return None
+        return found
+
+    def _add(self, pod: Pod) -> None:
+        ref, owner = None, pod.owner
+        if owner is not None:
+            if owner.kind == "ReplicaSet" and owner.uid not in self._by_uid:
+                self._by_uid[owner.uid] = self._selecting(pod, owner.name.rpartition("-")[0])
+            ref = self._by_uid.get(owner.uid)
+            if owner.kind == "ReplicaSet":
+                self._stems[pod.namespace, _stem(owner.name)] = ref
+        self._living[pod.namespace, pod.name] = ref
+        if ref is not None:
+            self.pods[ref].append(pod)
+
+    def _selecting(self, pod: Pod, name: str) -> WorkloadRef | None:
+        """Return the Deployment that selects a pod: the one of this name, else the only one."""
+        labels = dict(pod.labels)
+        called = self._workloads.get(_ref("Deployment", pod.namespace, name))
+        if called is not None and called.selector.matches(labels):
+            return called.ref
+        others = [one.ref for one in self._deployments[pod.namespace] if one.selector.matches(labels)]
+        return others[0] if len(others) == 1 else None
+
+    def of(self, namespace: str, pod: str) -> WorkloadRef | None:
+        """Return the workload of a current or past pod, or None."""
+        return self._attempt(namespace, lambda: self._of(namespace, pod))
+
+    def _of(self, namespace: str, pod: str) -> WorkloadRef | None:
+        for owners, key in ((self._living, pod), (self._stems, pod[:-DRAWN])):
+            if (namespace, key) in owners:
+                return owners[namespace, key]
+        meant = [
+            ref
+            for kind, pattern in PATTERNS.items()
+            if (match := pattern.fullmatch(pod)) is not None
+            and (ref := _ref(kind, namespace, match["name"])) in self._workloads
+        ]
+        return meant[0] if len(meant) == 1 else None
+
+    def guessed(self, namespaces: Sequence[str], pods: Sequence[str]) -> set[str]:
+        """Return the namespaces of past pods whose ReplicaSet is deleted too, so that only names are left."""
+        return {
+            namespace
+            for namespace, pod in zip(namespaces, pods, strict=True)
+            if (namespace, pod) not in self._living
+            and (namespace, pod[:-DRAWN]) not in self._stems
+            and (OF_DEPLOYMENT.fullmatch(pod) or len(pod) == NAME_MAX)
+        }
+
+    def learn(self, owners: Mapping[tuple[str, str], tuple[str, str]]) -> None:
+        """Record the owners of ReplicaSets; one whose owner is not listed has none, even if its name fits."""
+        for (namespace, replica_set), (kind, name) in owners.items():
+            is_listed = kind == "Deployment" and _ref(kind, namespace, name) in self._workloads
+            ref = _ref(kind, namespace, name) if is_listed else None
+            if _ref("ReplicaSet", namespace, replica_set) not in self._workloads:
+                self._stems.setdefault((namespace, _stem(replica_set)), ref)
 
 
-def _group_rows(counts: Whole) -> Iterator[tuple[Whole | slice, Whole]]:
-    """Yield the groups that have an n-th row, and these rows, for each n; `counts` are the rows per group."""
-    first = np.cumsum(counts) - counts
-    for place in range(int(counts.max(initial=0))):
-        groups = np.flatnonzero(counts > place)
-        # A slice for all groups: an index would cost twice as much as the sum.
-        yield slice(None) if len(groups) == len(counts) else groups, first[groups] + place
+def _ref(kind: str, namespace: str, name: str) -> WorkloadRef:
+    return WorkloadRef(API_VERSIONS[kind], kind, namespace, name)
 
 
-AWAY_SECONDS_MIN = 900.0
-"""Shortest absence of pods that were scaled down; an update of one pod takes less."""
-
-
-def alive_mask(
-    first: Whole, last: Whole, is_observed: Claims, sets: Iterable[Sequence[Whole]], interval_seconds: float
-) -> Claims:
-    """Return when each row was alive: from its first to its last column, except while scaled down.
-
-    `is_observed` marks columns with evidence of a row, measured or not. Each of `sets` is a StatefulSet: the
-    rows of each of its pods, by ordinal.
-    """
-    columns = np.arange(is_observed.shape[1])
-    is_alive = np.asarray((columns >= first[:, None]) & (columns <= last[:, None]))
-    least = 1 + math.ceil(round(AWAY_SECONDS_MIN / interval_seconds, 6))
-    for pods in sets:
-        rows = np.concatenate(pods)
-        if (is_alive[rows] & ~is_observed[rows]).any():
-            are_observed = np.array([is_observed[each].any(axis=0) for each in pods])
-            for each, is_away in zip(pods, scaled_away(are_observed, least), strict=True):
-                is_alive[each] &= ~is_away
-    return is_alive
+def _stem(replica_set: str) -> str:
+    return f"{replica_set}-"[:STEM_MAX]
 
 
 def by_ordinal(pods: Sequence[str]) -> list[int]:
@@ -93,31 +147,6 @@ def by_ordinal(pods: Sequence[str]) -> list[int]:
         return []
     ordinals = [match[2] for match in counted]  # of any length, without leading zeros
     return sorted(range(len(pods)), key=lambda place: (len(ordinals[place]), ordinals[place]))
-
-
-def scaled_away(are_observed: Claims, least: int) -> Claims:
-    """Return when pods, by ordinal, were missing with all above for `least` columns, but not all below."""
-    is_missing = np.empty_like(are_observed)
-    is_any_observed = np.zeros(are_observed.shape[1], np.bool_)
-    for pod in reversed(range(len(are_observed))):
-        is_any_observed |= are_observed[pod]
-        np.logical_not(is_any_observed, out=is_missing[pod])
-    return _long_runs(is_missing & is_any_observed, least)
-
-
-def _long_runs(claims: Claims, least: int) -> Claims:
-    """Return the runs within rows that are long enough."""
-    steps = np.zeros((claims.shape[0], claims.shape[1] + 1), np.int8)
-    steps[:, :-1] = claims.view(np.int8)
-    steps[:, 1:] -= claims.view(np.int8)
-    flat = steps.ravel()
-    starts, ends = np.flatnonzero(flat == 1), np.flatnonzero(flat == -1)
-    is_short = ends - starts < least
-    if not is_short.any():
-        return claims
-    flat[starts[is_short]] = 0
-    flat[ends[is_short]] = 0
-    return np.cumsum(steps[:, :-1], axis=1, dtype=np.int8).view(np.bool_)
 
 
 P99 = 0.99
@@ -146,32 +175,14 @@ class Usage:
     cores: Floats
     """One row per workload, on the grid of the history; NaN where unknown."""
     pod_p99_cores: Floats
-    container_p99_cores: Mapping[tuple[int, str], float]
-    """By the index of the workload in the batch, and the container's name."""
     pods_unknown: Whole
     """Running pods of which some container has no sample."""
     measurable: Whole
     """Pods that have been ready long enough to have samples."""
     unmeasured: Whole
     """Measurable pods whose usage is unknown."""
-
-    def rows(self, places: Sequence[int]) -> "Usage":
-        """Return some of the workloads, in this order."""
-        assert len(set(places)) == len(places), "no workload is taken twice"
-        moved = {old: new for new, old in enumerate(places)}
-        containers = {
-            (moved[place], name): cores
-            for (place, name), cores in self.container_p99_cores.items()
-            if place in moved
-        }
-        return Usage(
-            self.cores[places],
-            self.pod_p99_cores[places],
-            containers,
-            self.pods_unknown[places],
-            self.measurable[places],
-            self.unmeasured[places],
-        )
+    container_p99_cores: Mapping[tuple[int, str], float]
+    """By the index of the workload in the batch, and the container's name."""
 
 
 READY_SECONDS_MIN = 600.0
@@ -182,11 +193,6 @@ def _was_ready(pod: Pod, at: float) -> bool:
     """Return whether a pod was ready at a time; without a time of readiness, since its creation."""
     since = pod.created_at if pod.ready_since is None else pod.ready_since
     return pod.is_ready and since <= at
-
-
-def is_running(pod: Pod) -> bool:
-    """Return whether a pod is expected to have current samples."""
-    return pod.phase == "Running" and pod.deletion_at is None
 
 
 class HistoryReader:
@@ -227,9 +233,7 @@ class HistoryReader:
         """Return the usage of a batch; percentiles of containers only where requested."""
         columns = len(self._history.timestamps)
         cores, p99 = np.full((len(batch), columns), np.nan), np.full(len(batch), np.nan)
-        running = [
-            {pod.name: pod for pod in self._ownership.pods.get(ref, ()) if is_running(pod)} for ref in batch
-        ]
+        running = [self._running(ref) for ref in batch]
         present = [self._present(place, ref) for place, ref in enumerate(batch)]
         missing = [list(_missing(place, present[place], running[place])) for place in range(len(batch))]
         lacking = [{part.pod for part in parts} for parts in missing]
@@ -256,11 +260,16 @@ class HistoryReader:
         return Usage(
             cores,
             p99,
-            containers,
             pods_unknown=np.array([len(pods) for pods in lacking], np.intp),
             measurable=np.array([len(pods) for pods in ready], np.intp),
             unmeasured=np.array([len(a & b) for a, b in zip(ready, lacking, strict=True)], np.intp),
+            container_p99_cores=containers,
         )
+
+    def _running(self, ref: WorkloadRef) -> dict[str, Pod]:
+        """Return the pods that are expected to have current samples, by name."""
+        pods = self._ownership.pods.get(ref, ())
+        return {pod.name: pod for pod in pods if pod.phase == "Running" and pod.deletion_at is None}
 
     def _present(self, place: int, ref: WorkloadRef) -> list[ContainerRow]:
         history = self._history
@@ -286,32 +295,21 @@ class HistoryReader:
         end = table.shape[1]
         first = np.where(is_observed.any(axis=1), is_observed.argmax(axis=1), end)
         last = end - 1 - is_observed[:, ::-1].argmax(axis=1)
+        times, window_seconds = self._history.timestamps, self._history.window_seconds
         for number, part in enumerate(parts):
-            pod = running[part.workload].get(part.pod)
-            if pod is not None:
-                expected = self._expected(pod)
+            if (pod := running[part.workload].get(part.pod)) is not None:
+                # The first column in which a pod must have a rate, which takes two samples.
+                expected = int(np.searchsorted(times, pod.created_at + 2 * window_seconds))
                 first[number] = min(first[number], expected)
                 last[number] = end - 1
-                is_observed[number, expected:] = (
-                    True  # the API server shows that the pod was alive since then
-                )
-        return alive_mask(first, last, is_observed, _sets(parts, batch), self._interval_seconds())
-
-    def _interval_seconds(self) -> float:
-        times = self._history.timestamps
-        return float(times[1] - times[0]) if len(times) > 1 else self._history.window_seconds
-
-    def _expected(self, pod: Pod) -> int:
-        """Return the first column in which a pod must have a rate, which takes two samples."""
-        return int(
-            np.searchsorted(self._history.timestamps, pod.created_at + 2 * self._history.window_seconds)
-        )
+                is_observed[number, expected:] = True  # by the API server, the pod was alive since then
+        interval_seconds = float(times[1] - times[0]) if len(times) > 1 else window_seconds
+        return alive_mask(first, last, is_observed, _sets(parts, batch), interval_seconds)
 
 
 def _missing(
     place: int, present: Sequence[ContainerRow], running: Mapping[str, Pod]
 ) -> Iterator[ContainerRow]:
-    """Yield the containers of running pods that have no row."""
     measured = {(part.pod, part.container) for part in present}
     for pod in running.values():
         for container in pod.containers:

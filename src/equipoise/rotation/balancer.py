@@ -1,20 +1,28 @@
 """The rotation's descriptor: its loop, its metrics, and how its records are decided again."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from equipoise.core.decision import Decided, Decision, Record
 from equipoise.core.reason import Code
-from equipoise.engine.balancer import Balancer, CounterSpec, GaugeSpec, Labels
+from equipoise.engine.balancer import (
+    WORKLOAD_LABELS,
+    Balancer,
+    CounterSpec,
+    GaugeSpec,
+    Labels,
+    workload_gauge,
+    workload_labels,
+)
 from equipoise.engine.disruption import SYSTEM_NAMESPACES
 from equipoise.engine.guards import held_by_lag
 from equipoise.engine.recording import replay_holds
 from equipoise.ports import CycleReport
 from equipoise.ports.wiring import DEADLINE_SECONDS, Loop, LoopSettings, Wiring
 from equipoise.rotation.decide import decide, decide_all
-from equipoise.rotation.execute import Ports
 from equipoise.rotation.loop import Batch, Decide, Options, RotationLoop
+from equipoise.rotation.observe import Ports
 from equipoise.rotation.policy import ROTATION_POLICY, RotationPolicy
 from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import RotationDetails
@@ -24,7 +32,6 @@ HEAVY_PODS = 10_000
 BATCH_PODS = 5_000
 """Pods per batch sent to the worker; pickling more would block this process for tens of ms."""
 DEADLINE_LEAST_SECONDS = 60.0
-LABELS = ("namespace", "workload")
 
 
 def _parts(batch: Batch) -> Iterator[Batch]:
@@ -40,7 +47,6 @@ def _parts(batch: Batch) -> Iterator[Batch]:
 
 
 def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
-    """Return the loop; it watches its policies."""
 
     def in_worker(part: Batch) -> list[Decided[RotationDetails]]:
         # A batch of one workload gets a shorter deadline than a whole part.
@@ -92,28 +98,13 @@ def redecide(recorded: Record) -> Decision:
     return replay_holds(recorded, decide(policy, observation, recorded.memory).decision, guards)
 
 
-def _workload(subject: str) -> Labels:
-    namespace, _, name = subject.rpartition("/")
-    return namespace, name
-
-
-def _gauge(name: str, number: str, what: str) -> GaugeSpec:
-    """Return a gauge of this number by workload; a missing number has no series, rather than a 0."""
-
-    def read(decision: Decision) -> Iterable[tuple[Labels, float]]:
-        value = decision.reason.numbers.get(number)
-        return () if value is None else ((_workload(decision.subject), value),)
-
-    return GaugeSpec(name, what, LABELS, read)
-
-
 def _futile(decision: Decision) -> Iterable[tuple[Labels, float]]:
-    return ((_workload(decision.subject), float("futile_until" in decision.reason.numbers)),)
+    return ((workload_labels(decision.subject), float("futile_until" in decision.reason.numbers)),)
 
 
 def _decisions(report: CycleReport) -> Iterable[tuple[str, Labels]]:
     for decision in report.decisions:
-        yield decision.subject, (decision.reason.code.value, *_workload(decision.subject))
+        yield decision.subject, (decision.reason.code.value, *workload_labels(decision.subject))
 
 
 def _evictions(report: CycleReport) -> Iterable[tuple[str, Labels]]:
@@ -121,18 +112,12 @@ def _evictions(report: CycleReport) -> Iterable[tuple[str, Labels]]:
     for outcome in report.outcomes:
         subject = owners.get(outcome.action.uid)
         if subject is not None:
-            yield subject, (outcome.result, *_workload(subject))
+            yield subject, (outcome.result, *workload_labels(subject))
 
 
 def _waves(report: CycleReport) -> Iterable[tuple[str, Labels]]:
     subjects = {subject for subject, labels in _evictions(report) if labels[0] == "Accepted"}
-    return ((subject, _workload(subject)) for subject in subjects)
-
-
-def _counter(
-    name: str, what: str, read: Callable[[CycleReport], Iterable[tuple[str, Labels]]], *labels: str
-) -> CounterSpec:
-    return CounterSpec(name, what, (*labels, *LABELS), read)
+    return ((subject, workload_labels(subject)) for subject in subjects)
 
 
 BALANCER = Balancer(
@@ -142,21 +127,23 @@ BALANCER = Balancer(
     redecide=redecide,
     make_loop=make_loop,
     gauges=(
-        _gauge("rebalancer_current_cpu_average", "average_hot_cores", "Average of the hot pods, in cores."),
-        _gauge(
+        workload_gauge(
+            "rebalancer_current_cpu_average", "average_hot_cores", "Average of the hot pods, in cores."
+        ),
+        workload_gauge(
             "rebalancer_predicted_cpu_average",
             "average_rotated_cores",
             "Average of the hot and the coldest pods, in cores: what a rotation is predicted to bring.",
         ),
-        _gauge(
+        workload_gauge(
             "rebalancer_improvement_calculated", "improvement_percent", "Predicted improvement, in percent."
         ),
-        _gauge(
+        workload_gauge(
             "rebalancer_improvement_realised",
             "realised_improvement_percent",
             "By how much the hottest pod fell in the last rotation that was verified, in percent.",
         ),
-        _gauge(
+        workload_gauge(
             "rebalancer_safety_threshold_current",
             "threshold_cores",
             "Above this many cores a pod is hot: target times tolerance.",
@@ -164,13 +151,23 @@ BALANCER = Balancer(
         GaugeSpec(
             "rebalancer_futile",
             "1 while rotation is given up for some time, since it did not help.",
-            LABELS,
+            WORKLOAD_LABELS,
             _futile,
         ),
     ),
     counters=(
-        _counter("rebalancer_rotation_decisions", "Decisions by reason and workload.", _decisions, "reason"),
-        _counter("rebalancer_evictions", "Evictions by what came of them.", _evictions, "result"),
-        _counter("rebalancer_waves", "Waves in which at least one pod went.", _waves),
+        CounterSpec(
+            "rebalancer_rotation_decisions",
+            "Decisions by reason and workload.",
+            ("reason", *WORKLOAD_LABELS),
+            _decisions,
+        ),
+        CounterSpec(
+            "rebalancer_evictions",
+            "Evictions by what came of them.",
+            ("result", *WORKLOAD_LABELS),
+            _evictions,
+        ),
+        CounterSpec("rebalancer_waves", "Waves in which at least one pod went.", WORKLOAD_LABELS, _waves),
     ),
 )

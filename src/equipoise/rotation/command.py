@@ -12,7 +12,7 @@ from functools import partial
 
 import msgspec
 
-from equipoise.core.cluster import ObjectRef, Workload, WorkloadRef
+from equipoise.core.cluster import ObjectRef, Workload, WorkloadRef, hpas_by_workload
 from equipoise.core.decision import Action, Decision, Outcome
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.reason import Code, Reason
@@ -21,9 +21,9 @@ from equipoise.engine.cycle import ignore
 from equipoise.engine.isolation import Isolation
 from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.ports import Cluster, FailedTurn
-from equipoise.rotation.execute import Guards, Planned, Ports, held_by_server
+from equipoise.rotation.execute import REFUSED, Guards, Planned, held_by_server
 from equipoise.rotation.loop import DEFAULTS, CyclePlanner, Options, Rotator, record_of
-from equipoise.rotation.observe import hpas_by_workload
+from equipoise.rotation.observe import ClusterSnapshot, Ports
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.progress import describe
 from equipoise.rotation.status import MAYBE_EVICTED, CycleItem, Target
@@ -46,11 +46,7 @@ def choose_workloads(cluster: Cluster, namespace: str | None, names: Collection[
     listed = {workload.ref: workload for workload in cluster.workloads(namespace)}
     chosen: dict[WorkloadRef, Workload] = {}
     for name in names or [""]:
-        found = (
-            [ref for ref in listed if _is_named(ref, name)]
-            if name
-            else [ref for ref in listed if ref in hpas]
-        )
+        found = [ref for ref in listed if (_is_named(ref, name) if name else ref in hpas)]
         others = [ref for ref in hpas if ref not in listed and (not name or _is_named(ref, name))]
         scaled = [workload for ref in others if (workload := cluster.workload(ref)) is not None]
         if name and not (found or scaled):
@@ -102,27 +98,30 @@ def plan(
     isolation = Isolation()
     isolation.begin(at)
     planner = CyclePlanner(ports, options, isolation, is_acting=False)
-    cycle = planner.plan_cycle(
-        _targets(policy, choose_workloads(ports.cluster, namespace, names)), at, namespace
-    )
+    workloads = choose_workloads(ports.cluster, namespace, names)
+    guards, plans = planner.plan_cycle(_targets(policy, workloads), at, namespace)
     decisions = []
-    for target, planned in cycle.planned:
+    for target, planned in plans:
         ports.heartbeat()
         found: Decision | FailedTurn
         if isinstance(planned, FailedTurn):
             found = planned
         else:
-            work = partial(_preview, ports, cycle.guards, planned, uses_dry_run=uses_dry_run)
+            work = partial(_preview, ports, guards, planned, uses_dry_run=uses_dry_run)
             found = isolation.turn(target.workload.ref.subject, work)
         decisions.append(
             planner.failed(target, found, at).decision if isinstance(found, FailedTurn) else found
         )
-    if cycle.snapshot.failures:
-        raise WorldFailed("; ".join(cycle.snapshot.failures))
-    errors = {f"{failed.subject}: {failed.error}" for failed in isolation.failed}
-    for warning in (*cycle.snapshot.warnings, *sorted(cycle.snapshot.notes | errors)):
+    if guards.snapshot.failures:
+        raise WorldFailed("; ".join(guards.snapshot.failures))
+    for warning in _warnings(guards.snapshot, isolation):
         warn(warning)
     return decisions
+
+
+def _warnings(snapshot: ClusterSnapshot, isolation: Isolation) -> list[str]:
+    errors = {f"{failed.subject}: {failed.error}" for failed in isolation.failed}
+    return [*snapshot.warnings, *snapshot.failures, *sorted(snapshot.notes | errors)]
 
 
 def _preview(ports: Ports, guards: Guards, planned: Planned, *, uses_dry_run: bool) -> Decision:
@@ -153,7 +152,6 @@ class WorkloadResult:
     """When the workload was first observed; older results are not of this command."""
 
     def add(self, item: CycleItem) -> None:
-        """Add the decision and outcomes of a cycle."""
         self.last = item.decision
         self.outcomes += item.outcomes
         self.ledger_error = item.ledger_error
@@ -169,8 +167,8 @@ class WorkloadResult:
         if self.last.reason.code is Code.INTERNAL_ERROR:
             return f"{self.last.subject}: {self.last.reason.sentence}"
         if self.ledger_error:
-            unknown = f"what was done before is unknown: {self.ledger_error}"
-            return f"{self.last.subject}: nothing was done, since {unknown}"
+            why = f"what was done before is unknown: {self.ledger_error}"
+            return f"{self.last.subject}: nothing was done, since {why}"
         if not self.outcomes or self.outcomes[-1].result not in FINAL_RESULTS:
             return ""
         refused = self.outcomes[-1]
@@ -233,10 +231,12 @@ class RotateCommand:
 
     def _timeout_error(self, open_refs: Collection[WorkloadRef], timeout_seconds: float) -> str:
         """Return the error of a time-out: the open rotations, and the last hold of each."""
-        parts = [
-            f"{ref}: not verified within {timeout_seconds:g} s ({_why(self.results.get(ref.subject))})"
-            for ref in sorted(open_refs)
-        ]
+        parts = []
+        for ref in sorted(open_refs):
+            why, result = "nothing was seen of it", self.results.get(ref.subject)
+            if result is not None:
+                why = f"{result.last.reason.code.value}: {result.last.reason.sentence.rstrip('.')}"
+            parts.append(f"{ref}: not verified within {timeout_seconds:g} s ({why})")
         return f"{'; '.join(parts)}; the ledger remembers what was done, and another `apply` goes on with it"
 
     def _cycle(self, open_refs: set[WorkloadRef] | None) -> set[WorkloadRef]:
@@ -255,8 +255,7 @@ class RotateCommand:
             # One failed cycle does not end a rotation under way; the time-out does.
             self.warn(str(error))
             return open_refs
-        errors = {f"{failed.subject}: {failed.error}" for failed in rotator.isolation.failed}
-        for warning in (*snapshot.warnings, *snapshot.failures, *sorted(snapshot.notes | errors)):
+        for warning in _warnings(snapshot, rotator.isolation):
             self.warn(warning)
         for item in items:
             first = WorkloadResult(item.decision, began_at=item.at)
@@ -265,18 +264,7 @@ class RotateCommand:
         return {
             item.target.workload.ref
             for item in items
-            if (item.is_under_way and not _is_refused(item))
+            # The next wave may be refused for good: waiting would not help.
+            if (item.is_under_way and all(outcome.result not in REFUSED for outcome in item.outcomes))
             or (item.ledger_error and item.target.workload.ref in (open_refs or ()))
         }
-
-
-def _is_refused(item: CycleItem) -> bool:
-    """Return whether the next wave was refused for good: waiting would not help."""
-    return any(outcome.result in {"Forbidden", "Refused"} for outcome in item.outcomes)
-
-
-def _why(result: WorkloadResult | None) -> str:
-    if result is None:
-        return "nothing was seen of it"
-    reason = result.last.reason
-    return f"{reason.code.value}: {reason.sentence.rstrip('.')}"

@@ -68,7 +68,9 @@ def decide(
     decision = _first_held(policy, observation, details, proposed)
     if details.room is not None:
         assert details.room > 0, "a rotation that took all it planned has ended"
-        decision = decision.hold(_room_reason(details.room), details.room)
+        room = details.room
+        sentence = f"The rotation under way may take {room} more of the pods that it planned; the rest stay."
+        decision = decision.hold(Reason(Code.HELD_BY_BUDGET, sentence, {"rotation_room": room}), room)
     assert len(decision.actions) + len(decision.held) == len(proposed.actions), "what is held is not lost"
     numbers = Reason.of(decision.reason.code, "", *_numbers_of(details.memory, observation.at)).numbers
     sentence = decision.reason.sentence
@@ -111,19 +113,12 @@ def _held_by_futility(policy: RotationPolicy, memory: RotationMemory, at: float)
     if memory.futile_until is None or at >= memory.futile_until:
         return None
     until = datetime.fromtimestamp(memory.futile_until, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return Reason(
-        Code.FUTILE,
+    sentence = (
         f"{memory.failures} rotations in a row did not lower the hottest pod by "
         f"{policy.improvement_percent_min:g} %: most likely the imbalance follows the load, not the pod, or "
-        "the node that new pods came back to. "
-        f"The next try is after {until}.",
-        {"rotations_failed": memory.failures},
+        f"the node that new pods came back to. The next try is after {until}."
     )
-
-
-def _room_reason(room: int) -> Reason:
-    sentence = f"The rotation under way may take {room} more of the pods that it planned; the rest stay."
-    return Reason(Code.HELD_BY_BUDGET, sentence, {"rotation_room": room})
+    return Reason(Code.FUTILE, sentence, {"rotations_failed": memory.failures})
 
 
 class _RealisedNumbers(msgspec.Struct, frozen=True):
@@ -179,11 +174,8 @@ def choose_metric(policy: RotationPolicy, hpas: Sequence[ObservedHpa]) -> HpaMet
         raise NoPlan(Code.NO_HPA, f"No HPA{named} targets this workload.", hpas=[hpa.name for hpa in hpas])
     if len(chosen) > 1:
         names = sorted(hpa.name for hpa in chosen)
-        raise NoPlan(
-            Code.AMBIGUOUS_HPA,
-            f"{len(names)} HPAs target this workload ({', '.join(names)}), and they would fight.",
-            hpas=names,
-        )
+        sentence = f"{len(names)} HPAs target this workload ({', '.join(names)}), and they would fight."
+        raise NoPlan(Code.AMBIGUOUS_HPA, sentence, hpas=names)
     return _cpu_metric(policy, chosen[0])
 
 
@@ -191,22 +183,17 @@ def _cpu_metric(policy: RotationPolicy, hpa: ObservedHpa) -> HpaMetric:
     named = [metric for metric in hpa.metrics if metric.name == policy.hpa_metric_name]
     for kind in ("Resource", "ContainerResource"):
         metrics = [metric for metric in named if metric.type == kind]
-        if len(metrics) == 1 and metrics[0].name == "cpu" and _is_supported(metrics[0]):
+        if len(metrics) != 1 or metrics[0].name != "cpu":
+            continue
+        if metrics[0].target_type in {"Utilization", "AverageValue"} and metrics[0].target_value > 0:
             return metrics[0]
     if policy.hpa_metric_name != "cpu":
         sentence = f"hpaMetricName asks for {policy.hpa_metric_name}, and rotation compares CPU only."
         raise NoPlan(Code.UNSUPPORTED_TARGET, sentence, hpa=hpa.name)
     found = ", ".join(f"{m.type} {m.name} {m.target_type}" for m in hpa.metrics) or "no metric"
-    raise NoPlan(
-        Code.UNSUPPORTED_TARGET,
-        f"HPA {hpa.name} has {found}; one cpu metric of type Resource or ContainerResource "
-        "with a Utilization or AverageValue target is needed.",
-        hpa=hpa.name,
-    )
-
-
-def _is_supported(metric: HpaMetric) -> bool:
-    return metric.target_type in {"Utilization", "AverageValue"} and metric.target_value > 0
+    needed = "one cpu metric of type Resource or ContainerResource with a Utilization or AverageValue target"
+    sentence = f"HPA {hpa.name} has {found}; {needed} is needed."
+    raise NoPlan(Code.UNSUPPORTED_TARGET, sentence, hpa=hpa.name)
 
 
 def target_cores(metric: HpaMetric, ready: Sequence[PodLoad]) -> float:
@@ -216,45 +203,38 @@ def target_cores(metric: HpaMetric, ready: Sequence[PodLoad]) -> float:
     requests = [pod.request_cores for pod in ready if pod.request_cores]
     if len(requests) < len(ready):
         without = min(pod.name for pod in ready if not pod.request_cores)
-        raise NoPlan(
-            Code.UNSUPPORTED_TARGET,
-            f"A Utilization target needs a CPU request on every pod, and {without} has none.",
-            pods_without_request=len(ready) - len(requests),
-        )
+        sentence = f"A Utilization target needs a CPU request on every pod, and {without} has none."
+        missing = len(ready) - len(requests)
+        raise NoPlan(Code.UNSUPPORTED_TARGET, sentence, pods_without_request=missing)
     return metric.target_value / 100 * (sum(requests) / len(requests))
 
 
 def _check_replicas(policy: RotationPolicy, ready: Sequence[PodLoad], total: int) -> None:
-    if len(ready) < policy.replicas_min:
-        are = "is" if len(ready) == 1 else "are"
-        raise NoPlan(
-            Code.TOO_FEW_REPLICAS,
-            f"{len(ready)} of {total} pods {are} ready, and rotation needs at least {policy.replicas_min}.",
-            pods_ready=len(ready),
-            replicas_min=policy.replicas_min,
-        )
+    count, needed = len(ready), policy.replicas_min
+    if count < needed:
+        are = "is" if count == 1 else "are"
+        sentence = f"{count} of {total} pods {are} ready, and rotation needs at least {needed}."
+        raise NoPlan(Code.TOO_FEW_REPLICAS, sentence, pods_ready=count, replicas_min=needed)
 
 
 def _check_coverage(ready: Sequence[PodLoad], partial: str) -> None:
-    measured = sum(pod.cpu_cores is not None for pod in ready)
+    count, measured = len(ready), sum(pod.cpu_cores is not None for pod in ready)
+    coverage = measured / count if ready else 0.0
     if partial:
-        raise NoPlan(
-            Code.METRICS_INCOMPLETE,
-            f"The source of the CPU usage did not answer in full ({partial}), so nothing is decided from it.",
-            pods_ready=len(ready),
-            pods_unknown=len(ready) - measured,
-            coverage=measured / len(ready) if ready else 0.0,
+        why = (
+            f"The source of the CPU usage did not answer in full ({partial}), so nothing is decided from it."
         )
-    # Counted in whole pods: 0.9 x 10 as a float is slightly above 9.
-    if measured * 100 < COVERAGE_MIN * 100 * len(ready):
-        raise NoPlan(
-            Code.METRICS_INCOMPLETE,
-            f"{measured} of {len(ready)} ready pods have fresh CPU samples over the whole window "
-            f"({measured / len(ready) * 100:.0f} %), and at least {COVERAGE_MIN * 100:.0f} % are needed.",
-            pods_ready=len(ready),
-            pods_unknown=len(ready) - measured,
-            coverage=measured / len(ready),
+    elif (
+        measured * 100 < COVERAGE_MIN * 100 * count
+    ):  # in whole pods: 0.9 x 10 as a float is slightly above 9
+        why = (
+            f"{measured} of {count} ready pods have fresh CPU samples over the whole window "
+            f"({coverage * 100:.0f} %), and at least {COVERAGE_MIN * 100:.0f} % are needed."
         )
+    else:
+        return
+    unknown = count - measured
+    raise NoPlan(Code.METRICS_INCOMPLETE, why, pods_ready=count, pods_unknown=unknown, coverage=coverage)
 
 
 def _rotate(
@@ -268,9 +248,9 @@ def _rotate(
     assert len(hot) + len(cold) <= len(candidates), "hot and cold pods are disjoint"
     unknown = sum(pod.cpu_cores is None for pod in ready)
     protected = [pod for pod in ready if pod.protection and pod.cpu_cores is not None]
-    mean_hot, mean_rotated = (_mean(hot), _mean([*hot, *cold])) if hot else (None, None)
-    improvement = None
-    if mean_hot is not None and mean_rotated is not None:
+    mean_hot = mean_rotated = improvement = None
+    if hot:
+        mean_hot, mean_rotated = _mean(hot), _mean([*hot, *cold])
         improvement = (mean_hot - mean_rotated) / mean_hot * 100
     plan = RotationPlan(
         target_cores=_shown(target),
@@ -335,10 +315,8 @@ def _no_hot_sentence(
         return _no_candidate_sentence(age, ready)
     top = busiest[0]
     used = f"the busiest, {top.name}, uses {_cores(top):.3g} cores, not above {threshold:.3g}"
-    young = sum(
-        pod.cpu_cores is not None and not pod.protection and _is_above(pod.cpu_cores, threshold)
-        for pod in ready
-    )
+    known = [pod for pod in ready if pod.cpu_cores is not None and not pod.protection]
+    young = sum(_is_above(_cores(pod), threshold) for pod in known)
     if young:
         more = f"{young} above it {'is' if young == 1 else 'are'} not {age} old (minPodAge) or just restarted"
         return f"No pod that can be judged is hot: {used}; {more}."

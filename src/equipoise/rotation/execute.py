@@ -6,18 +6,17 @@ order, and each can only hold actions. The remaining pods are evicted one after 
 executor; the first eviction that is not accepted ends the wave.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
-from equipoise.core.backoff import KeyedBackoff
-from equipoise.core.cluster import ObjectRef, Pod, PodRef, Workload, WorkloadRef
+from equipoise.core.cluster import FINISHED, ObjectRef, Pod, PodRef, Workload, WorkloadRef
 from equipoise.core.decision import Action, Decision, EvictPod, Outcome
-from equipoise.core.errors import WorldFailed
+from equipoise.core.errors import KeyedBackoff, WorldFailed
 from equipoise.core.ledger import Ledger
 from equipoise.core.reason import Code, Reason
-from equipoise.crd.windows import held_by_window
-from equipoise.engine.cycle import ignore
+from equipoise.crd.targets import held_by_window
 from equipoise.engine.disruption import DisruptionBudget, held_by_hourly_budget, protection_of
 from equipoise.engine.executor import Executed, FencedExecutor, Intent, evict, execute_isolated
 from equipoise.engine.guards import (
@@ -34,15 +33,11 @@ from equipoise.ports import (
     Actuator,
     Cluster,
     EvictionResult,
-    Journal,
-    Leadership,
-    Metrics,
     NotInstalled,
-    Pauses,
     Store,
     Stored,
 )
-from equipoise.rotation.observe import FINISHED, ClusterSnapshot, away_now, is_away
+from equipoise.rotation.observe import ClusterSnapshot, Ports, away_now, is_away
 from equipoise.rotation.policy import KafkaLag
 from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import BALANCER, RotationDetails, begin_wave, load_memory
@@ -50,31 +45,10 @@ from equipoise.rotation.status import MAYBE_EVICTED, Target
 
 REFUSED_FIRST_SECONDS = 300.0
 REFUSED_MAX_SECONDS = 3600.0
-_REFUSED = {
+REFUSED = {
     "Forbidden": (Code.OPTED_OUT, "The right to evict its pods is missing, so it is only previewed"),
     "Refused": (Code.PDB_BLOCKED, "The server does not let its pods be evicted"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """The ports of a rotation: in the operator, in a command, and in the simulator."""
-
-    cluster: Cluster
-    metrics: Metrics
-    pauses: Pauses
-    leadership: Leadership
-    store: Store
-    actuator: Actuator
-    journal: Journal
-    new_id: Callable[[float], str]
-    """Returns a new identifier for a record, round or entry, from the time."""
-    now: Callable[[], float]
-    """Returns the time, for intents and for the age of a snapshot."""
-    heartbeat: Callable[[], object] = ignore
-    """Called during a long cycle so that the liveness probe passes."""
-    on_step: Callable[[str], object] = ignore
-    """Called after each step of an eviction; tests stop the process there."""
 
 
 class LedgerState(NamedTuple):
@@ -180,15 +154,8 @@ class EvictionExecutor:
             is_paused = outcomes and held_by_pause(ports.pauses, workload.ref.namespace) is not None
             if basis is None or is_paused:
                 break
-            intent = Intent(
-                id=ports.new_id(at),
-                workload=workload.ref,
-                pod=action.pod,
-                uid=action.uid,
-                at=sent_at,
-                epoch=epoch,
-                round=memory.run.round,
-            )
+            entry_id, round_id = ports.new_id(at), memory.run.round
+            intent = Intent(entry_id, workload.ref, action.pod, action.uid, sent_at, epoch, round_id)
             outcome, basis = self._evict(planned.target, action, intent, basis, memory.to_data())
             outcomes.append(outcome)
             if outcome.result in MAYBE_EVICTED:
@@ -202,13 +169,8 @@ class EvictionExecutor:
     ) -> Executed:
         assert isinstance(action, EvictPod), "a rotation only evicts"
         ports = self.ports
-        executor = FencedExecutor(
-            balancer=BALANCER,
-            store=ports.store,
-            leadership=ports.leadership,
-            recheck=lambda chosen: self._recheck(target, chosen),
-            on_step=ports.on_step,
-        )
+        recheck = partial(self._recheck, target)
+        executor = FencedExecutor(BALANCER, ports.store, ports.leadership, recheck, ports.on_step)
         pod = PodRef(action.namespace, action.pod, action.uid)
         return execute_isolated(
             self.isolation,
@@ -261,15 +223,14 @@ class Refusals:
 
     def take(self, workload: WorkloadRef, outcomes: Sequence[Outcome], at: float) -> None:
         """Back off after a permanent refusal; any other outcome of a wave ends the backoff."""
-        refused = [outcome for outcome in outcomes if outcome.result in _REFUSED]
+        refused = [outcome for outcome in outcomes if outcome.result in REFUSED]
         if not refused:
             self._backoff.forget(workload)
             return
-        code, why = _REFUSED[refused[-1].result]
+        code, why = REFUSED[refused[-1].result]
         self._backoff.fail(workload, at, Reason(code, f"{why} ({refused[-1].detail})."))
 
     def held(self, workload: WorkloadRef, at: float) -> Reason | None:
-        """Hold until the backoff is over."""
         failure = self._backoff.failure(workload)
         return failure.last if failure is not None and at < failure.until else None
 
@@ -302,9 +263,8 @@ class Guards:
             reasons.append(held_by_cooldown(ledger, BALANCER, policy.cooldown_seconds, at))
             reasons.append(held_by_hourly_budget(ledger, BALANCER, policy.rotations_per_hour_max, at))
         reasons.append(self._held_by_lag(policy.kafka_lag))
-        for reason in reasons:
-            if reason is not None:
-                return decision.hold(reason)
+        if (first := next(filter(None, reasons), None)) is not None:
+            return decision.hold(first)
         if streaks is not None and not is_under_way:
             decision = hold_spikes(decision, streaks, policy.debounce_cycles)
         pods = self.snapshot.pods[target.workload.ref]

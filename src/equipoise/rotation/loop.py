@@ -7,9 +7,11 @@ Only the number of cycles in which a pod has been hot is state of this process: 
 `RotationLoop` runs them for the workloads of all policies, `RotateCommand` for those that a command names.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from equipoise.core.cluster import ObjectRef, Workload, WorkloadRef
@@ -32,11 +34,10 @@ from equipoise.rotation.execute import (
     Ledgers,
     LedgerState,
     Planned,
-    Ports,
     Refusals,
     read_ledgers,
 )
-from equipoise.rotation.observe import ClusterSnapshot, SnapshotReader, observe
+from equipoise.rotation.observe import ClusterSnapshot, Ports, SnapshotReader, observe
 from equipoise.rotation.policy import RotationPolicy, policy_json
 from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import BALANCER, RotationDetails, describe
@@ -66,15 +67,6 @@ DEFAULTS = Options()
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
-    """The observations and decisions of one cycle, and its guards."""
-
-    snapshot: ClusterSnapshot
-    guards: Guards
-    planned: Sequence[tuple[Target, Planned | FailedTurn]]
-
-
-@dataclass(frozen=True, slots=True)
 class CyclePlanner:
     """Observes and decides for many workloads at once. Read-only."""
 
@@ -90,31 +82,19 @@ class CyclePlanner:
         at: float,
         namespace: str | None = None,
         others: Sequence[Workload] = (),
-    ) -> Cycle:
-        """Observe and decide; for the `others`, only count the pods that are away."""
+    ) -> tuple[Guards, list[tuple[Target, Planned | FailedTurn]]]:
+        """Observe and decide; for the `others`, only count the pods that are away. Return also the guards."""
         ports, options = self.ports, self.options
         epoch = ports.leadership.epoch()
-        reader = SnapshotReader(
-            cluster=ports.cluster,
-            metrics=ports.metrics,
-            isolation=self.isolation,
-            heartbeat=ports.heartbeat,
-            namespaces_protected=options.namespaces_protected,
-            is_acting=self.is_acting,
-        )
+        reader = SnapshotReader(ports, self.isolation, options.namespaces_protected, self.is_acting)
         snapshot = reader.read(at, targets, others, namespace)
         ledgers = Ledgers({})
         if targets:
             ledgers = read_ledgers(ports.store, snapshot, namespace, is_acting=self.is_acting)
         observed = [self._observed(target, snapshot, ledgers) for target in targets]
-        guards = Guards(
-            ports=ports,
-            budget=DisruptionBudget(set(snapshot.away), options.disturbed_in_cluster_max, snapshot.pdbs),
-            snapshot=snapshot,
-            epoch=epoch,
-            is_acting=self.is_acting,
-        )
-        return Cycle(snapshot, guards, list(zip(targets, self._decided(targets, observed), strict=True)))
+        budget = DisruptionBudget(set(snapshot.away), options.disturbed_in_cluster_max, snapshot.pdbs)
+        guards = Guards(ports, budget, snapshot, epoch, self.is_acting)
+        return guards, list(zip(targets, self._decided(targets, observed), strict=True))
 
     def _observed(
         self, target: Target, snapshot: ClusterSnapshot, ledgers: Ledgers
@@ -135,18 +115,14 @@ class CyclePlanner:
     def _decided(
         self, targets: Sequence[Target], observed: Sequence[tuple[Observation, LedgerState] | FailedTurn]
     ) -> list[Planned | FailedTurn]:
-        """Decide for all observations, in batches."""
         batch = [
             (target.policy, each[0], each[1].memory)
             for target, each in zip(targets, observed, strict=True)
             if not isinstance(each, FailedTurn)
         ]
-        decided = iter(
-            [
-                one
-                for part, decide in self.options.batches(batch)
-                for one in self.isolation.each(part, decide, lambda item: item[1].subject)
-            ]
+        decided = chain.from_iterable(
+            self.isolation.each(part, decide, lambda item: item[1].subject)
+            for part, decide in self.options.batches(batch)
         )
         planned: list[Planned | FailedTurn] = []
         for target, each in zip(targets, observed, strict=True):
@@ -162,15 +138,8 @@ class CyclePlanner:
         self, target: Target, failed: FailedTurn, at: float, outcomes: Sequence[Outcome] = ()
     ) -> CycleItem:
         """Record the error that ended a workload's part of the cycle, and return its item."""
-        decision = record_failure(
-            failed,
-            BALANCER,
-            self.ports.journal,
-            self.isolation,
-            at=at,
-            record_id=self.ports.new_id(at),
-            outcomes=outcomes,
-        )
+        journal, record_id = self.ports.journal, self.ports.new_id(at)
+        decision = record_failure(failed, BALANCER, journal, self.isolation, at, record_id, outcomes)
         return CycleItem(target, decision, outcomes, at=at, failed=failed)
 
 
@@ -202,31 +171,29 @@ class Rotator:
     ) -> tuple[list[CycleItem], ClusterSnapshot]:
         """Plan a cycle and execute it, workload by workload; each workload's guards count earlier actions."""
         planner = CyclePlanner(self.ports, self.options, self.isolation)
-        cycle = planner.plan_cycle(targets, at, namespace, others)
+        guards, plans = planner.plan_cycle(targets, at, namespace, others)
         items = []
-        for target, planned in cycle.planned:
+        for target, planned in plans:
             self.ports.heartbeat()
             outcomes: list[Outcome] = []
             item: CycleItem | FailedTurn
             if isinstance(planned, FailedTurn):
                 item = planned
             else:
-                work = partial(self._execute, planned, cycle.guards, outcomes)
+                work = partial(self._execute, planned, guards, outcomes)
                 item = self.isolation.turn(target.workload.ref.subject, work)
             if isinstance(item, FailedTurn):
                 self._streaks.pop(target.workload.ref, None)
                 item = planner.failed(target, item, at, outcomes)
             items.append(item)
-        return items, cycle.snapshot
+        return items, guards.snapshot
 
     def _execute(self, planned: Planned, guards: Guards, outcomes: list[Outcome]) -> CycleItem:
         """Guard one decision, execute the remaining actions, and record it; appends to `outcomes`."""
         target, ledger, details, at = planned.target, planned.ledger, planned.details, guards.snapshot.at
         self._count_streaks(planned)
         is_real = target.mode is Mode.ENFORCE
-        stored: Stored | None = ledger.stored
-        if is_real and not ledger.error:
-            stored = self._write_memory(planned)
+        stored = self._write_memory(planned) if is_real and not ledger.error else ledger.stored
         guarded = self._guarded(planned, guards) if planned.decision.actions else planned.decision
         reported: Reason | None = None
         if is_real and stored is not None and details.result is not None:
@@ -266,14 +233,12 @@ class Rotator:
     def _write_memory(self, planned: Planned) -> Stored | None:
         """Write the memory where it changed; returns None where nothing may be done in this cycle."""
         state, memory = planned.ledger, planned.decision.memory
-        ledger = state.ledger
-        if memory != state.memory:
-            ledger = ledger.remembering(BALANCER, memory)
+        is_known = memory == state.memory
+        ledger = state.ledger if is_known else state.ledger.remembering(BALANCER, memory)
         if ledger == state.before:
             return state.stored
-        ref = planned.target.workload.ref
         try:
-            return self.ports.store.write(ref, ledger.to_data(), state.stored.version)
+            return self.ports.store.write(planned.target.workload.ref, ledger.to_data(), state.stored.version)
         except (StoreConflict, WorldFailed):
             return None
 
@@ -343,12 +308,12 @@ class RotationLoop:
         at: float,
     ) -> list[str]:
         """Write the status of each policy whose reasons changed; return the errors."""
-        by_policy: dict[ObjectRef, list[CycleItem]] = {}
+        by_policy: dict[ObjectRef, list[CycleItem]] = defaultdict(list)
         for item in items:
-            by_policy.setdefault(item.target.source, []).append(item)
+            by_policy[item.target.source].append(item)
 
         def write(policy: PolicyObject) -> str:
-            own = by_policy.get(policy.ref, [])
+            own = by_policy[policy.ref]
             status = next_status(policy, own, rejected.get(policy.ref), at)
             if status is None:
                 return ""
@@ -366,13 +331,5 @@ def record_of(
     planned: Planned, decision: Decision, at: float, record_id: str, outcomes: Sequence[Outcome] = ()
 ) -> Record:
     """Return the record of what was decided for a workload, as the guards left it."""
-    return record(
-        BALANCER,
-        policy_json(planned.target.policy),
-        planned.observation,
-        planned.ledger.memory,
-        decision,
-        at,
-        record_id,
-        tuple(outcomes),
-    )
+    inputs = policy_json(planned.target.policy), planned.observation, planned.ledger.memory
+    return record(BALANCER, *inputs, decision, at, record_id, outcomes)

@@ -7,14 +7,25 @@ metrics query per window and shard; `observe` joins what is about one workload.
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
-from equipoise.core.cluster import Hpa, Pdb, Pod, Selector, Workload, WorkloadRef
+from equipoise.core.cluster import FINISHED, Hpa, Pdb, Pod, Workload, WorkloadRef, hpas_by_workload
 from equipoise.core.errors import WorldFailed
+from equipoise.engine.assignment import pods_by_workload
+from equipoise.engine.cycle import ignore
 from equipoise.engine.disruption import SYSTEM_NAMESPACES, opted_out_by, protection_of
 from equipoise.engine.isolation import Isolation
-from equipoise.ports import Cluster, CpuUsage, FailedTurn, Metrics
+from equipoise.ports import (
+    Actuator,
+    Cluster,
+    CpuUsage,
+    FailedTurn,
+    Journal,
+    Leadership,
+    Metrics,
+    Pauses,
+    Store,
+)
 from equipoise.rotation.decide import NoPlan, choose_metric
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import CORES_MAX, Observation, ObservedHpa, ObservedWorkload, PodLoad
@@ -22,9 +33,6 @@ from equipoise.rotation.status import Target
 
 SAMPLE_AGE_MAX_SECONDS = 120.0
 """Age of two scrapes a minute apart; older samples are not used."""
-
-FINISHED = frozenset({"Succeeded", "Failed"})
-"""Phases of pods that have ended: only their objects are left."""
 
 
 class Sample(NamedTuple):
@@ -64,13 +72,32 @@ class ClusterSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotReader:
-    """Reads a snapshot of the cluster and the metrics."""
+class Ports:
+    """The ports of a rotation: in the operator, in a command, and in the simulator."""
 
     cluster: Cluster
     metrics: Metrics
+    pauses: Pauses
+    leadership: Leadership
+    store: Store
+    actuator: Actuator
+    journal: Journal
+    new_id: Callable[[float], str]
+    """Returns a new identifier for a record, round or entry, from the time."""
+    now: Callable[[], float]
+    """Returns the time, for intents and for the age of a snapshot."""
+    heartbeat: Callable[[], object] = ignore
+    """Called during a long cycle so that the liveness probe passes."""
+    on_step: Callable[[str], object] = ignore
+    """Called after each step of an eviction; tests stop the process there."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotReader:
+    """Reads a snapshot of the cluster and the metrics."""
+
+    ports: Ports
     isolation: Isolation
-    heartbeat: Callable[[], object]
     namespaces_protected: Collection[str]
     is_acting: bool
 
@@ -83,7 +110,7 @@ class SnapshotReader:
     ) -> ClusterSnapshot:
         """Return a snapshot of the targets, each over its own metrics window, and of the others' pods."""
         workloads = [*(target.workload for target in targets), *others]
-        listed = self.cluster.pods(namespace)
+        cluster, listed = self.ports.cluster, self.ports.cluster.pods(namespace)
         pods = pods_by_workload(workloads, listed, self.isolation)
         usage: dict[float, Usage] = {}
         warnings: list[str] = []
@@ -95,7 +122,7 @@ class SnapshotReader:
                 if target.policy.metrics_window_seconds == window:
                     own = pods.get(target.workload.ref, ())
                     names.setdefault(target.workload.ref.namespace, []).extend(pod.name for pod in own)
-            self.heartbeat()
+            self.ports.heartbeat()
             read = self._usage(names, at, window)
             if isinstance(read, FailedTurn):
                 # Unknown, not zero: every decision of this window has incomplete metrics.
@@ -106,7 +133,7 @@ class SnapshotReader:
             warnings += [f"{answer.source}: {warning}" for warning in answer.warnings]
             if answer.partial:
                 partial[window] = answer.partial[0]
-        hpas, pdbs = hpas_by_workload(self.cluster.hpas(namespace)), self.cluster.pdbs(namespace)
+        hpas, pdbs = hpas_by_workload(cluster.hpas(namespace)), cluster.pdbs(namespace)
         pauses, notes = self._autoscaler_pauses(namespace) if targets else ({}, set())
         return ClusterSnapshot(
             at=at,
@@ -128,7 +155,7 @@ class SnapshotReader:
     ) -> tuple[CpuUsage, Usage] | FailedTurn:
         """Return the answer over one window and its fresh samples, or why the usage is unknown."""
         try:
-            answer = self.metrics.cpu_usage(names, at, window)
+            answer = self.ports.metrics.cpu_usage(names, at, window)
             return answer, fresh_usage(answer, at)
         except WorldFailed as error:
             return FailedTurn("", str(error))
@@ -138,7 +165,7 @@ class SnapshotReader:
     def _autoscaler_pauses(self, namespace: str | None) -> tuple[Mapping[WorkloadRef, str], set[str]]:
         """Return the pauses of autoscalers; an error is a note for a plan, and raised otherwise."""
         try:
-            return self.cluster.autoscaler_pauses(namespace), set()
+            return self.ports.cluster.autoscaler_pauses(namespace), set()
         except WorldFailed as error:
             if self.is_acting:
                 raise
@@ -169,71 +196,9 @@ def away_now(pods: Iterable[Pod], replicas: int) -> int:
     return max(len(present) - len(staying), lacking)
 
 
-def hpas_by_workload(hpas: Iterable[Hpa]) -> Mapping[WorkloadRef, Sequence[Hpa]]:
-    """Return the HPAs by the target of their `scaleTargetRef`."""
-    found: dict[WorkloadRef, list[Hpa]] = defaultdict(list)
-    for hpa in hpas:
-        found[hpa.target.canonical].append(hpa)
-    return found
-
-
-Labels = tuple[tuple[str, str], ...]
-
-
-def pods_by_workload(
-    workloads: Iterable[Workload], pods: Iterable[Pod], isolation: Isolation | None = None
-) -> Mapping[WorkloadRef, Sequence[Pod]]:
-    """Return the pods of each workload: those that its selector matches in its namespace, as for its HPA.
-
-    A workload whose selector fails is left out: its pods are unknown.
-    """
-    isolation = isolation or Isolation()
-    alike: dict[tuple[str, Labels], list[Pod]] = defaultdict(list)
-    for pod in pods:
-        alike[pod.namespace, pod.labels].append(pod)
-    # An index by the rarest label makes the cost independent of other workloads' pods.
-    by_label: dict[tuple[str, str, str], list[Labels]] = defaultdict(list)
-    for namespace, labels in alike:
-        for key, value in labels:
-            by_label[namespace, key, value].append(labels)
-    found: dict[WorkloadRef, Sequence[Pod]] = {}
-
-    def matched(workload: Workload) -> list[Pod]:
-        namespace = workload.ref.namespace
-        return [
-            pod
-            for labels in _label_sets(workload.selector, namespace, alike, by_label)
-            if workload.selector.matches(dict(labels))
-            for pod in alike[namespace, labels]
-        ]
-
-    for workload in workloads:
-        own = isolation.attempt(workload.ref.subject, partial(matched, workload))
-        if not isinstance(own, FailedTurn):
-            found[workload.ref] = own
-    return found
-
-
-def _label_sets(
-    selector: Selector,
-    namespace: str,
-    alike: Mapping[tuple[str, Labels], object],
-    by_label: Mapping[tuple[str, str, str], Sequence[Labels]],
-) -> Sequence[Labels]:
-    """Return the fewest label sets that the selector may match; an empty selector matches nothing."""
-    if not selector.requirements:
-        return []
-    exact = [
-        by_label.get((namespace, term.key, term.values[0]), ())
-        for term in selector.requirements
-        if term.operator == "In" and len(term.values) == 1
-    ]
-    return min(exact, key=len) if exact else [labels for place, labels in alike if place == namespace]
-
-
 def fresh_usage(usage: CpuUsage, at: float) -> Usage:
     """Return the fresh and plausible samples by pod and container."""
-    found: dict[tuple[str, str], dict[str, Sample]] = {}
+    found: dict[tuple[str, str], dict[str, Sample]] = defaultdict(dict)
     is_fresh = ((usage.sampled_at >= at - SAMPLE_AGE_MAX_SECONDS) & (usage.cores <= CORES_MAX)).tolist()
     covered = usage.is_covered
     is_whole = [True] * len(is_fresh) if covered is None else covered.tolist()
@@ -241,12 +206,11 @@ def fresh_usage(usage: CpuUsage, at: float) -> Usage:
     rows = zip(usage.namespaces, usage.pods, usage.containers, samples, is_fresh, strict=True)
     for namespace, pod, container, sample, fresh in rows:
         if fresh:
-            found.setdefault((namespace, pod), {})[container] = sample
+            found[namespace, pod][container] = sample
     return found
 
 
 def observe(policy: RotationPolicy, workload: Workload, snapshot: ClusterSnapshot) -> Observation:
-    """Return the observation of one workload from a snapshot."""
     ref, at = workload.ref, snapshot.at
     hpas = tuple(_hpa(hpa, at) for hpa in snapshot.hpas.get(ref, ()))
     try:
@@ -255,15 +219,12 @@ def observe(policy: RotationPolicy, workload: Workload, snapshot: ClusterSnapsho
         container = ""
     window = policy.metrics_window_seconds
     usage = snapshot.usage[window]
+    present = [pod for pod in snapshot.pods[ref] if pod.phase not in FINISHED]
     return Observation(
         subject=ref.subject,
         at=at,
         hpas=hpas,
-        pods=tuple(
-            _load(policy, pod, usage, container, at)
-            for pod in snapshot.pods[ref]
-            if pod.phase not in FINISHED
-        ),
+        pods=tuple(_load(policy, pod, usage, container, at) for pod in present),
         namespace=ref.namespace,
         workload=_workload(workload, snapshot),
         metrics_partial=snapshot.partial.get(window, ""),
@@ -300,10 +261,11 @@ def _hpa(hpa: Hpa, at: float) -> ObservedHpa:
 def _load(policy: RotationPolicy, pod: Pod, usage: Usage, container: str, at: float) -> PodLoad:
     began = at - policy.metrics_window_seconds
     is_leaving = pod.deletion_at is not None or pod.is_disruption_target
+    requests = {part.name: part.cpu_request_cores for part in pod.containers}
     return PodLoad(
         name=pod.name,
         cpu_cores=_cores(pod, usage.get((pod.namespace, pod.name)), container, began),
-        request_cores=_request(pod, container),
+        request_cores=requests.get(container) if container else pod.cpu_request_cores,
         is_ready=pod.is_ready and pod.phase == "Running" and not is_leaving,
         age_seconds=at - pod.created_at,
         has_restarted=pod.restarted_at is not None and pod.restarted_at > began,
@@ -336,9 +298,3 @@ def _cores(pod: Pod, samples: Mapping[str, Sample] | None, container: str, began
             return None
         total += sample.cores
     return total
-
-
-def _request(pod: Pod, container: str) -> float | None:
-    if not container:
-        return pod.cpu_request_cores
-    return next((part.cpu_request_cores for part in pod.containers if part.name == container), None)

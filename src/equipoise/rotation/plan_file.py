@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from equipoise.core.cluster import HpaMetric
-from equipoise.core.documents import explain, merged, validated
+from equipoise.core.documents import explain, merged, validated, without_nulls
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.core.quantity import parse_cores, parse_seconds
 from equipoise.rotation.policy import ENVIRONMENT, RotationPolicy
@@ -86,42 +86,20 @@ def read_plan_file(
     The file's policy wins over the settings `below` it (the environment), and gives way to those `above`
     (the command line).
     """
-    file = validated(PlanFile, _without_nulls(document), source)
+    file = validated(PlanFile, without_nulls(document), source)
     validated(RotationPolicy, file.policy, f"{source}: policy")
     policy = validated(RotationPolicy, merged(below, file.policy, above), "policy")
     namespace, _, name = file.workload.rpartition("/")
     subject = f"{namespace}/{name}" if namespace else name or source
-    return policy, Observation(
-        subject=subject,
-        at=0.0,
-        hpas=() if file.hpa is None else (_hpa(file.hpa, policy),),
-        pods=tuple(_pod(pod) for pod in file.pods),
-        namespace=namespace,
+    hpas: tuple[ObservedHpa, ...] = ()
+    if file.hpa is not None:
+        metric = HpaMetric("Resource", file.hpa.metric, file.hpa.target.type, file.hpa.target.value)
+        hpas = (ObservedHpa(file.hpa.name or policy.hpa_prefix, (metric,)),)
+    pods = tuple(
+        PodLoad(each.name, each.cpu, each.request, each.ready, each.age, each.restarts > 0, each.node)
+        for each in file.pods
     )
-
-
-def _without_nulls(value: object) -> object:
-    """Return the document without null values: null counts as absent, as in Kubernetes."""
-    if isinstance(value, Mapping):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
-
-
-def _hpa(hpa: _Hpa, policy: RotationPolicy) -> ObservedHpa:
-    metric = HpaMetric("Resource", hpa.metric, hpa.target.type, hpa.target.value)
-    return ObservedHpa(hpa.name or policy.hpa_prefix, (metric,))
-
-
-def _pod(pod: _Pod) -> PodLoad:
-    return PodLoad(
-        name=pod.name,
-        cpu_cores=pod.cpu,
-        request_cores=pod.request,
-        is_ready=pod.ready,
-        age_seconds=pod.age,
-        has_restarted=pod.restarts > 0,
-        node=pod.node,
-    )
+    return policy, Observation(subject, at=0.0, hpas=hpas, pods=pods, namespace=namespace)
 
 
 def rotation_settings(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
@@ -129,21 +107,17 @@ def rotation_settings(environment: Mapping[str, str] = os.environ) -> dict[str, 
     settings: dict[str, Any] = {}
     for name, path in ENVIRONMENT.items():
         value = environment.get(name, "").strip()
-        if value:
-            _check(name, path, value)
-            _put(settings, path, value)
+        if not value:
+            continue
+        alone: dict[str, Any] = {}
+        _put(alone, path, value)
+        try:
+            RotationPolicy.model_validate(alone)
+        except DECODE_ERRORS as error:  # refused under the name that the user gave it
+            message = explain(error).partition(": ")[2]
+            raise BadInput(f"environment variable {name}: {message}") from error
+        settings = merged(settings, alone)
     return settings
-
-
-def _check(name: str, path: tuple[str, ...], value: str) -> None:
-    """Refuse a bad value under the name that the user gave it."""
-    alone: dict[str, Any] = {}
-    _put(alone, path, value)
-    try:
-        RotationPolicy.model_validate(alone)
-    except DECODE_ERRORS as error:
-        message = explain(error).partition(": ")[2]
-        raise BadInput(f"environment variable {name}: {message}") from error
 
 
 def set_options(texts: Sequence[str]) -> dict[str, Any]:

@@ -12,9 +12,8 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from equipoise.crd.definition import Column, DefinedKind
 from equipoise.crd.fields import Count, Memory, Moment, Number, SchemaPart, Span, Whole, rule, rules
-from equipoise.crd.status import ENTRIES_MAX, Conditions, LastDecision, WorkloadDecision
-from equipoise.crd.targets import LabelSelector, Mode, WorkloadTarget
-from equipoise.crd.windows import Window
+from equipoise.crd.status import ENTRIES_MAX, PolicyStatus, WorkloadDecision
+from equipoise.crd.targets import LabelSelector, Mode, Window, WorkloadTarget
 from equipoise.engine.recording import as_json
 
 WARM_UP_SECONDS = 300.0
@@ -168,16 +167,9 @@ class RotationPolicySpec(RotationPolicy):
         return self
 
 
-class RotationPolicyStatus(SchemaPart):
+class RotationPolicyStatus(PolicyStatus):
     """What came of the policy."""
 
-    observed_generation: Count | None = Field(
-        None, alias="observedGeneration", description="The generation that this status is about."
-    )
-    conditions: Conditions = Field((), description="Ready, and why not.")
-    last_decision: LastDecision | None = Field(
-        None, alias="lastDecision", description="The decision that was made last."
-    )
     workloads: Count | None = Field(None, description="How many workloads the policy is for.")
     decisions: tuple[WorkloadDecision, ...] = Field(
         (),

@@ -168,13 +168,11 @@ def held_by_health(observation: Observation) -> Reason | None:
     unready = [pod.name for pod in observation.pods if not pod.is_ready]
     if not unready and ready >= workload.replicas_wanted:
         return None
+    wanted = workload.replicas_wanted
     names = f" ({unready[0]} is not)" if len(unready) == 1 else ""
-    return Reason(
-        Code.HELD_BY_HEALTH,
-        f"{ready} of {workload.replicas_wanted} pods are ready{names}; rotation waits until the workload is "
-        "whole.",
-        {"pods_ready": ready, "pods_unready": len(unready), "replicas_wanted": workload.replicas_wanted},
-    )
+    sentence = f"{ready} of {wanted} pods are ready{names}; rotation waits until the workload is whole."
+    numbers = {"pods_ready": ready, "pods_unready": len(unready), "replicas_wanted": wanted}
+    return Reason(Code.HELD_BY_HEALTH, sentence, numbers)
 
 
 def held_by_scaling(policy: RotationPolicy, observation: Observation, target: float) -> Reason | None:
@@ -197,7 +195,9 @@ def held_by_scaling(policy: RotationPolicy, observation: Observation, target: fl
         usage = f"usage over {window:g} s still mixes before and after"
         sentence = f"HPA {hpa.name} scaled {ago:.0f} s ago, and {usage}."
         return Reason(Code.HELD_BY_SCALING, sentence, {"scaled_seconds": hpa.scaled_seconds})
-    return _held_before_scaling(hpa, workload, _mean_ratio(observation, target))
+    cores = [pod.cpu_cores for pod in observation.pods if pod.is_ready and pod.cpu_cores is not None]
+    ratio = math.fsum(cores) / len(cores) / target if cores and target > 0 else None
+    return _held_before_scaling(hpa, workload, ratio)
 
 
 def _held_before_scaling(hpa: ObservedHpa, workload: ObservedWorkload, ratio: float | None) -> Reason | None:
@@ -212,11 +212,6 @@ def _held_before_scaling(hpa: ObservedHpa, workload: ObservedWorkload, ratio: fl
     return Reason(Code.HELD_BY_SCALING, sentence, {"usage_ratio": ratio})
 
 
-def _mean_ratio(observation: Observation, target: float) -> float | None:
-    cores = [pod.cpu_cores for pod in observation.pods if pod.is_ready and pod.cpu_cores is not None]
-    return math.fsum(cores) / len(cores) / target if cores and target > 0 else None
-
-
 def was_scaled_since(policy: RotationPolicy, observation: Observation, since: float) -> bool:
     """Return whether the HPA scaled the workload after a moment, or does so now."""
     hpa = observation.scaling_hpa(policy)
@@ -227,14 +222,11 @@ def was_scaled_since(policy: RotationPolicy, observation: Observation, since: fl
 
 def hottest(pods: tuple[PodLoad, ...]) -> float | None:
     """Return the usage of the busiest ready pod, however young it is; a protected one does not count."""
-    return max(
-        (pod.cpu_cores for pod in pods if pod.is_ready and pod.cpu_cores is not None and not pod.protection),
-        default=None,
-    )
+    counted = [pod for pod in pods if pod.is_ready and not pod.protection]
+    return max((pod.cpu_cores for pod in counted if pod.cpu_cores is not None), default=None)
 
 
 def count_unknown(pods: tuple[PodLoad, ...]) -> int:
     """Count the ready pods without usage over the window; a restart may hide a part of it."""
-    return sum(
-        pod.is_ready and not pod.protection and (pod.cpu_cores is None or pod.has_restarted) for pod in pods
-    )
+    counted = [pod for pod in pods if pod.is_ready and not pod.protection]
+    return sum(pod.cpu_cores is None or pod.has_restarted for pod in counted)

@@ -14,9 +14,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from equipoise.core.backoff import delay_seconds
 from equipoise.core.decision import Decision
-from equipoise.core.errors import DECODE_ERRORS, WorldFailed
+from equipoise.core.errors import DECODE_ERRORS, WorldFailed, delay_seconds
 from equipoise.core.ledger import EntryState, Ledger
 from equipoise.core.reason import Code, Reason
 from equipoise.rotation.policy import RotationPolicy
@@ -177,7 +176,6 @@ class Situation:
 
     @property
     def run(self) -> RotationRun:
-        """The rotation under way."""
         assert self.memory.run is not None, "only a state with a run asks for it"
         return self.memory.run
 
@@ -316,22 +314,17 @@ def _hold_while_measuring(now: Situation) -> Reason | None:
     run, observation = now.run, now.observation
     since = [pod.ready_seconds for pod in observation.pods if pod.ready_seconds is not None]
     left = now.policy.metrics_window_seconds - min([now.seconds_since_wave, *since])
+    whole = f"Wave {run.waves} is whole again"
     if left > 0:
-        return Reason(
-            Code.HELD_BY_COOLDOWN,
-            f"Wave {run.waves} is whole again, and its usage is measured {left:.0f} s more before the next.",
-            {"seconds_left": left},
-        )
+        sentence = f"{whole}, and its usage is measured {left:.0f} s more before the next."
+        return Reason(Code.HELD_BY_COOLDOWN, sentence, {"seconds_left": left})
     unknown = count_unknown(observation.pods)
     if unknown <= run.unknown:
         return None
+    usage = f"the usage of {_count(unknown, 'pod')} over the window is unknown"
     was = f", {run.unknown} before" if run.unknown else ""
-    return Reason(
-        Code.HELD_BY_COOLDOWN,
-        f"Wave {run.waves} is whole again, but the usage of {_count(unknown, 'pod')} over the window is "
-        f"unknown{was}; what it brought is measured when that is known.",
-        {"pods_unknown": unknown},
-    )
+    sentence = f"{whole}, but {usage}{was}; what it brought is measured when that is known."
+    return Reason(Code.HELD_BY_COOLDOWN, sentence, {"pods_unknown": unknown})
 
 
 def _result(ending: Ending, run: RotationRun, observation: Observation) -> RotationResult:

@@ -4,6 +4,7 @@ A policy applies to its own namespace only. Every write of a status triggers all
 is written only when a reason changes.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -43,12 +44,12 @@ def assign(
     Of two policies for the same workload, the first by name takes precedence.
     """
     isolation = isolation or Isolation()
-    by_namespace: dict[str, list[Workload]] = {}
+    by_namespace: dict[str, list[Workload]] = defaultdict(list)
     for workload in workloads:
-        by_namespace.setdefault(workload.ref.namespace, []).append(workload)
+        by_namespace[workload.ref.namespace].append(workload)
     in_order = sorted(policies, key=lambda policy: (policy.ref.namespace, policy.ref.name))
     found, rejected = assign_each(
-        in_order, lambda policy: _targets(policy, by_namespace.get(policy.ref.namespace, ())), isolation
+        in_order, lambda policy: _targets(policy, by_namespace[policy.ref.namespace]), isolation
     )
     targets: dict[WorkloadRef, Target] = {}
     for ref, own in found.items():
@@ -65,18 +66,13 @@ def _targets(policy: PolicyObject, nearby: Iterable[Workload]) -> list[Target] |
     spec = parse_policy(policy, RotationPolicySpec.model_validate)
     if isinstance(spec, RejectedPolicy):
         return spec
+    settings, target = spec.settings, spec.target_ref
     chosen = [workload for workload in nearby if _is_target(spec, workload)]
-    if not chosen:
-        return _without_target(spec)
-    settings = spec.settings
-    return [Target(policy.ref, settings, spec.mode, workload) for workload in chosen]
-
-
-def _without_target(spec: RotationPolicySpec) -> RejectedPolicy:
-    if spec.target_ref is None:
+    if chosen:
+        return [Target(policy.ref, settings, spec.mode, workload) for workload in chosen]
+    if target is None:
         sentence = "spec.selector: expected the labels of a workload in this namespace"
         return RejectedPolicy("NoWorkload", sentence)
-    target = spec.target_ref
     found = f"no {target.kind} {target.name} of {target.api_version}"
     kinds = "the operator looks at Deployments, StatefulSets and ReplicaSets"
     sentence = f"spec.targetRef: expected a workload in this namespace, found {found} ({kinds})"
@@ -120,7 +116,8 @@ def next_status(
     """Return the new status, or None where the current one is up to date."""
     now = timestamp(at)
     old = policy.status
-    ready = _ready(policy, rejected)
+    code, message = rejected or ("Accepted", "The policy is followed.")
+    ready = condition("Ready", code, message, is_true=rejected is None, generation=policy.generation)
     shown = sorted((item.decision for item in items), key=lambda decision: decision.subject)[:DECISIONS_MAX]
     rotated = _rotated([item.details.memory for item in items])
     before = {entry.get("subject"): entry for entry in old.get("decisions", ())}
@@ -144,11 +141,6 @@ def next_status(
         last = min(shown, key=_by_interest)
         status["lastDecision"] = _reason(last) | {"subject": last.subject, "at": now}
     return status | (rotated or {name: old[name] for name in ROTATED if name in old})
-
-
-def _ready(policy: PolicyObject, rejected: RejectedPolicy | None) -> dict[str, Any]:
-    reason, message = ("Accepted", "The policy is followed.") if rejected is None else rejected
-    return condition("Ready", reason, message, is_true=rejected is None, generation=policy.generation)
 
 
 def _rotated(memories: Sequence[RotationMemory]) -> dict[str, Any]:

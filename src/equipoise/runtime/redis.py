@@ -270,7 +270,7 @@ def opened(url: str | None, prefix: str, *, is_dry: bool = False) -> Iterator[Re
 def _url(url: str | None) -> "AbstractContextManager[str]":
     if url is not None:
         return nullcontext(url)
-    from equipoise.adapters.redis.embedded import embedded
+    from equipoise.adapters.redis.connect import embedded
 
     return embedded(state_folder())
 

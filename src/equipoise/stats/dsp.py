@@ -5,7 +5,6 @@ and nothing becomes NaN. The spectrum proposes a daily or weekly period, and the
 Estimators compete on the last period; the winner runs again on the whole history.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +22,7 @@ SLOPE_SECONDS_MAX = 4 * 3600
 SEED = 20220601
 
 
-def find_periods(values: Floats, step_seconds: float, seed: int = SEED) -> Whole:
+def find_periods(values: Floats, step_seconds: float) -> Whole:
     """Return the period of each row in samples, 0 where there is none.
 
     The shuffles are the same for every row, so that the result does not depend on the other rows.
@@ -34,7 +33,7 @@ def find_periods(values: Floats, step_seconds: float, seed: int = SEED) -> Whole
     scaled = (values - values.mean(axis=1, keepdims=True)) / np.where(is_level[:, None], 1, spread)
     strength = np.abs(np.fft.rfft(scaled, axis=1))
     frequencies, lags = _hints(count)
-    is_strong = strength[:, frequencies] > _chance(scaled, seed)[:, None]
+    is_strong = strength[:, frequencies] > _chance(scaled)[:, None]
     alike = np.fft.irfft(strength**2, count, axis=1) / count
     widths = np.minimum(int(SLOPE_SECONDS_MAX / step_seconds), lags // 2)
     is_peak = _slopes(alike, lags - widths, lags) & _slopes(-alike, lags, lags + widths)
@@ -53,9 +52,9 @@ def _hints(count: int) -> tuple[Whole, Whole]:
     return frequencies[is_new], lags[is_new]
 
 
-def _chance(scaled: Floats, seed: int) -> Floats:
+def _chance(scaled: Floats) -> Floats:
     """Return the strength that random data reaches: the spectrum's maximum over seeded shuffles."""
-    random = np.random.Generator(np.random.PCG64(seed))
+    random = np.random.Generator(np.random.PCG64(SEED))
     tops = np.empty((SHUFFLES, len(scaled)), np.float32)
     half = max(2, scaled.shape[1] // 2)
     for top in tops:
@@ -82,15 +81,17 @@ VALUE_MIN = 0.01
 WEEK = 7
 
 
+WAVES_MAX = 100
+FREQUENCY_HIGH_HERTZ = 1 / 3600
+
+
 @dataclass(frozen=True, slots=True)
 class FftEstimator:
     """Filters the history by its strong and its slow waves, and estimates the last period of the result."""
 
     margin: float = 0.0
     items_min: int = 3
-    items_max: int = 100
     amplitude_min: float = 1.0
-    frequency_high_hertz: float = 1 / 3600
 
     def estimate(self, values: Floats, period: int, step_seconds: float) -> Floats:
         """Return one period for each row."""
@@ -98,30 +99,15 @@ class FftEstimator:
         spectrum = np.fft.rfft(values, axis=1)
         amplitudes = np.abs(spectrum) / count
         ordered = -np.sort(-amplitudes[:, 1 : max(2, count // 2)], axis=1)
-        cut = np.maximum(ordered[:, min(self.items_max, ordered.shape[1]) - 1], self.amplitude_min)
+        cut = np.maximum(ordered[:, min(WAVES_MAX, ordered.shape[1]) - 1], self.amplitude_min)
         cut = np.minimum(cut, ordered[:, min(self.items_min, ordered.shape[1]) - 1])
-        is_quick = np.fft.rfftfreq(count, step_seconds) > self.frequency_high_hertz
+        is_quick = np.fft.rfftfreq(count, step_seconds) > FREQUENCY_HIGH_HERTZ
         spectrum[(amplitudes < cut[:, None]) & is_quick] = 0
         last = np.fft.irfft(spectrum, count, axis=1)[:, -period:]
         return np.where(last <= 0, VALUE_MIN, last) * (1 + self.margin)
 
 
-@dataclass(frozen=True, slots=True)
-class MaxValueEstimator:
-    """Estimates the maximum over all periods, sample by sample."""
-
-    margin: float = 0.0
-
-    def estimate(self, values: Floats, period: int, step_seconds: float) -> Floats:
-        """Return one period for each row."""
-        del step_seconds
-        whole = values.shape[1] // period
-        periods = values[:, -whole * period :].reshape(len(values), whole, period)
-        return np.asarray(periods.max(axis=1) * (1 + self.margin))
-
-
-Estimator = FftEstimator | MaxValueEstimator
-ESTIMATORS: tuple[Estimator, ...] = tuple(
+ESTIMATORS = tuple(
     FftEstimator(margin, items_min, amplitude_min=amplitude_min)
     for items_min, amplitude_min in ((3, 1.0), (50, 0.05))
     for margin in (0.01, 0.10, 0.15, 0.20)
@@ -156,21 +142,18 @@ def without_outliers(values: Floats) -> Floats:
     return np.take_along_axis(values, place, axis=1)
 
 
-def periods_of_days(values: Floats, day_samples: int, step_seconds: float, seed: int = SEED) -> Whole:
+def periods_of_days(values: Floats, day_samples: int, step_seconds: float) -> Whole:
     """Return daily and weekly periods, found in whole weeks where there are two, else in whole days."""
     days = values.shape[1] // day_samples
     whole = days // WEEK * WEEK if days >= 2 * WEEK else days
     if whole < 2:  # noqa: PLR2004 - a period must occur twice
         return np.zeros(len(values), np.intp)
-    found = find_periods(values[:, -whole * day_samples :], step_seconds, seed)
+    found = find_periods(values[:, -whole * day_samples :], step_seconds)
     is_accepted = (found == day_samples) | ((found == WEEK * day_samples) & (days >= 2 * WEEK))
     return np.where(is_accepted, found, 0)
 
 
-def waves(
-    values: Floats, day_samples: int, step_seconds: float, estimators: Sequence[Estimator] = ESTIMATORS
-) -> Waves:
-    """Estimate the next period of each row that has one."""
+def waves(values: Floats, day_samples: int, step_seconds: float) -> Waves:
     smooth = without_outliers(values)
     period = periods_of_days(smooth, day_samples, step_seconds)
     week = WEEK * day_samples
@@ -186,27 +169,20 @@ def waves(
     for length in (day_samples, week):
         rows = np.flatnonzero(period == length)
         if len(rows):
-            _estimate(smooth[rows], length, step_seconds, estimators, result, rows)
+            _estimate(smooth[rows], length, step_seconds, result, rows)
     return result
 
 
-def _estimate(
-    values: Floats,
-    period: int,
-    step_seconds: float,
-    estimators: Sequence[Estimator],
-    result: Waves,
-    rows: Whole,
-) -> None:
+def _estimate(values: Floats, period: int, step_seconds: float, result: Waves, rows: Whole) -> None:
     history, held_out = values[:, :-period], values[:, -period:]
-    guesses = np.stack([each.estimate(history, period, step_seconds) for each in estimators])
+    guesses = np.stack([each.estimate(history, period, step_seconds) for each in ESTIMATORS])
     errors = np.stack([error(held_out, guess) for guess in guesses])
     winner = errors.argmin(axis=0)
-    estimates = np.stack([each.estimate(values, period, step_seconds) for each in estimators])
+    estimates = np.stack([each.estimate(values, period, step_seconds) for each in ESTIMATORS])
     place = np.arange(len(values))
     times = result.cycle.shape[1] // period
     result.cycle[rows] = np.tile(estimates[winner, place], (1, times))
-    result.margin[rows] = np.array([1 + each.margin for each in estimators], np.float32)[winner]
+    result.margin[rows] = np.array([1 + each.margin for each in ESTIMATORS], np.float32)[winner]
     result.error[rows] = errors[winner, place]
     result.baseline_error[rows] = _flat_errors(values, period, result.cycle.shape[1])
     result.ratios[rows] = np.tile(held_out / guesses[winner, place], (1, times))

@@ -1,13 +1,24 @@
-"""Samples put on an even grid, holes in histories, and whether a rate covers its window.
+"""Samples put on an even grid, holes in histories, sums of rows, and whether a rate covers its window.
 
 A short hole of a history is bridged by a straight line. A longer one is filled with the usual values at that
 time of day, which leaves the profile unchanged.
+
+A StatefulSet is scaled at its highest ordinals, and its pods return under the same names. So pods that are
+missing together from some ordinal upward, for long, while a lower one has samples, were scaled down and not
+alive. All other pods without samples were alive and not measured: a lower one alone (its node was lost), all
+of them (the metrics source was down), or the highest for a short time (a rolling update begins there).
+
+Rows are summed into groups: first rows of all groups at once, then second rows, and so on, several times as
+fast as `reduceat`, which goes column by column.
 
 A rate covers a window only in part where its counter was not sampled to the edges: `rate` reaches from the
 first and the last sample to the edges as long as that is hardly more than the usual time between two samples,
 and half that time otherwise. The rest of the window counts as no usage at all, so such a rate is too low. A
 hole between two samples takes nothing away.
 """
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -126,6 +137,89 @@ def bridged(values: Floats, hole_max: int) -> Floats:
     share = (place - left) / (right - left)
     whole[row, place] = values[row, left] * (1 - share) + values[row, right] * share
     return whole
+
+
+def sum_groups(table: Floats, is_alive: Claims, counts: Whole) -> Floats:
+    """Return the sum of each group's rows; NaN where a live row has no sample. No group is empty."""
+    assert counts.sum() == len(table) == len(is_alive), "every row belongs to a group"
+    shape = (len(counts), table.shape[1])
+    added, has_any, has_hole = np.zeros(shape), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
+    for groups, rows in _group_rows(counts):
+        values = table[rows]
+        is_unknown = np.isnan(values)
+        values[is_unknown] = 0
+        added[groups] += values
+        has_any[groups] |= ~is_unknown
+        is_unknown &= is_alive[rows]
+        has_hole[groups] |= is_unknown
+    added[~has_any | has_hole] = np.nan
+    return added
+
+
+def any_alive(is_alive: Claims, counts: Whole) -> Claims:
+    """Return when any row of each group was alive."""
+    found = np.zeros((len(counts), is_alive.shape[1]), np.bool_)
+    for groups, rows in _group_rows(counts):
+        found[groups] |= is_alive[rows]
+    return found
+
+
+def _group_rows(counts: Whole) -> Iterator[tuple[Whole | slice, Whole]]:
+    """Yield the groups that have an n-th row, and these rows, for each n; `counts` are the rows per group."""
+    first = np.cumsum(counts) - counts
+    for place in range(int(counts.max(initial=0))):
+        groups = np.flatnonzero(counts > place)
+        # A slice for all groups: an index would cost twice as much as the sum.
+        yield slice(None) if len(groups) == len(counts) else groups, first[groups] + place
+
+
+AWAY_SECONDS_MIN = 900.0
+"""Shortest absence of pods that were scaled down; an update of one pod takes less."""
+
+
+def alive_mask(
+    first: Whole, last: Whole, is_observed: Claims, sets: Iterable[Sequence[Whole]], interval_seconds: float
+) -> Claims:
+    """Return when each row was alive: from its first to its last column, except while scaled down.
+
+    `is_observed` marks columns with evidence of a row, measured or not. Each of `sets` is a StatefulSet: the
+    rows of each of its pods, by ordinal.
+    """
+    columns = np.arange(is_observed.shape[1])
+    is_alive = np.asarray((columns >= first[:, None]) & (columns <= last[:, None]))
+    least = 1 + math.ceil(round(AWAY_SECONDS_MIN / interval_seconds, 6))
+    for pods in sets:
+        rows = np.concatenate(pods)
+        if (is_alive[rows] & ~is_observed[rows]).any():
+            are_observed = np.array([is_observed[each].any(axis=0) for each in pods])
+            for each, is_away in zip(pods, scaled_away(are_observed, least), strict=True):
+                is_alive[each] &= ~is_away
+    return is_alive
+
+
+def scaled_away(are_observed: Claims, least: int) -> Claims:
+    """Return when pods, by ordinal, were missing with all above for `least` columns, but not all below."""
+    is_missing = np.empty_like(are_observed)
+    is_any_observed = np.zeros(are_observed.shape[1], np.bool_)
+    for pod in reversed(range(len(are_observed))):
+        is_any_observed |= are_observed[pod]
+        np.logical_not(is_any_observed, out=is_missing[pod])
+    return _long_runs(is_missing & is_any_observed, least)
+
+
+def _long_runs(claims: Claims, least: int) -> Claims:
+    """Return the runs within rows that are long enough."""
+    steps = np.zeros((claims.shape[0], claims.shape[1] + 1), np.int8)
+    steps[:, :-1] = claims.view(np.int8)
+    steps[:, 1:] -= claims.view(np.int8)
+    flat = steps.ravel()
+    starts, ends = np.flatnonzero(flat == 1), np.flatnonzero(flat == -1)
+    is_short = ends - starts < least
+    if not is_short.any():
+        return claims
+    flat[starts[is_short]] = 0
+    flat[ends[is_short]] = 0
+    return np.cumsum(steps[:, :-1], axis=1, dtype=np.int8).view(np.bool_)
 
 
 REACH = 1.1

@@ -34,16 +34,12 @@ def cleaned(values: Floats) -> Floats:
     return np.where(is_usage, values, values.dtype.type(np.nan))
 
 
-def zero_or_more(values: Floats, unknown: float) -> Floats:
-    """Return the values with NaN replaced by a negative number, so that rows can be sorted."""
-    return np.fmax(values, values.dtype.type(unknown))
-
-
 PIECE = 512
 """Longest row that numpy sorts fast; longer ones take several times as long per sample."""
 HOURS = 24
 HOUR_SECONDS = 3600
 _UNKNOWN = -1.0
+"""Stands for NaN, so that rows can be sorted."""
 
 
 def percentiles(values: Floats, fractions: Sequence[float]) -> Floats:
@@ -71,7 +67,7 @@ def rank(fraction: float, counts: Whole) -> Whole:
 
 def _ordered_at(rows: Floats, below_top: Whole) -> Floats:
     """Return rows, or their upper ends, with the samples at these positions from the end in sorted order."""
-    filled = zero_or_more(rows, _UNKNOWN)
+    filled = np.fmax(rows, rows.dtype.type(_UNKNOWN))
     if rows.shape[1] > PIECE:
         filled = _upper_end(filled, int(below_top.max()) + 1)
     if filled.shape[1] <= 2 * PIECE:
@@ -117,7 +113,7 @@ def hour_medians(values: Floats, hours: Whole) -> Floats:
     if values.shape[1] == 0:
         return found
     for part in chunks(values):
-        table = zero_or_more(values[part].take(place, axis=1), _UNKNOWN)
+        table = np.fmax(values[part].take(place, axis=1), values.dtype.type(_UNKNOWN))
         table[:, is_pad] = _UNKNOWN
         found[part] = medians(np.sort(table, axis=2), np.count_nonzero(table >= 0, axis=2))
     return found

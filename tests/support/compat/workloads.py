@@ -26,9 +26,8 @@ from equipoise.core.reason import Code
 from equipoise.engine.status import condition_of
 from equipoise.recommendation.adopt import Adopted
 from equipoise.recommendation.advisor import AdviceScope
-from equipoise.recommendation.analytics import GROUP, VERSION
-from equipoise.recommendation.policy import AdviceType, read_policy
-from equipoise.recommendation.selection import READY
+from equipoise.recommendation.analytics import READY
+from equipoise.recommendation.policy import GROUP, VERSION, AdviceType, read_policy
 from equipoise.rotation.command import WorkloadResult
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.runtime.metrics_source import PrometheusOptions

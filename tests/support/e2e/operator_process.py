@@ -28,8 +28,8 @@ from equipoise.adapters.prometheus.settings import PrometheusSettings
 from equipoise.core import ledger
 from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
-from equipoise.rotation.execute import Ports
 from equipoise.rotation.loop import RotationLoop
+from equipoise.rotation.observe import Ports
 from equipoise.rotation.policy import ROTATION_POLICY
 
 CYCLE_SECONDS = 0.5
@@ -73,10 +73,7 @@ def main() -> None:
     kind = ROTATION_POLICY
     policies = KubernetesPolicies(
         client,
-        group=kind.group,
-        version=kind.version,
-        name=kind.name,
-        plural=kind.plural,
+        kind,
         namespaces=(asked.namespace,),
     )
     marks = Path(asked.kubeconfig).parent / f"signalled-{asked.identity}-{asked.namespace}"
@@ -100,7 +97,7 @@ def main() -> None:
         on_step=on_step,
     )
     loop = RotationLoop(ports, policies)
-    for part in (election, pauses, policies.reflector):
+    for part in (election, pauses.reflector, policies.reflector):
         part.start()
     _run(loop, election)
 

@@ -33,8 +33,7 @@ from equipoise.core.errors import EquipoiseError
 from equipoise.pools.policy import policy_from
 from equipoise.ports.node import ContainerRef
 from equipoise.proportional.functions import CompiledPolicy
-from equipoise.proportional.parse import read_policy_file
-from equipoise.proportional.replay import read_observations
+from equipoise.proportional.parse import read_observations, read_policy_file
 from equipoise.qos.decide import decide as decide_qos
 from equipoise.qos.plan_file import read_plan_file as read_node_file
 from equipoise.recommendation.files import FileDefaults, observe, observe_many

@@ -15,9 +15,8 @@ from equipoise.adapters.redis import RedisPools, connect
 from equipoise.adapters.redis.connect import ask_at_every_connect
 from equipoise.core.decision import MovePod
 from equipoise.core.errors import BadInput, EquipoiseError
-from equipoise.pools.change import apply_changes, read_changes
 from equipoise.pools.invariants import notes, violations
-from equipoise.pools.policy import read_policy, tiers_for_scripts
+from equipoise.pools.policy import apply_changes, read_changes, read_policy, tiers_for_scripts
 from tests.support.fuzz.machine import Input, Reader
 
 CONFIG = json.dumps(

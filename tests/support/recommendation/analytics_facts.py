@@ -7,10 +7,13 @@ import pytest
 
 from equipoise.ports import PolicyObject, StoreConflict
 from equipoise.ports.state import Analyses
-from equipoise.recommendation.analytics import AdoptionType
-from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.selection import analytics_uid
-from equipoise.recommendation.status import ANALYTICS_READY, answered_status, new_recommendation
+from equipoise.recommendation.analytics import (
+    ANALYTICS_READY,
+    analytics_uid,
+    answered_status,
+    new_recommendation,
+)
+from equipoise.recommendation.policy import AdoptionType, AdviceType
 from tests.support.recommendation.analytics_cluster import WEB
 
 Wait = Callable[[Callable[[], Any], str], Any]

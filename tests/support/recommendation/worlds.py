@@ -7,9 +7,9 @@ import numpy as np
 from equipoise.core.decision import Decision
 from equipoise.recommendation.advisor import AdviceScope, DataSources
 from equipoise.recommendation.advisor import advised as advise
-from equipoise.recommendation.decide import decide, decide_from
+from equipoise.recommendation.decide import decide, decide_from, facts_of
 from equipoise.recommendation.observe import Inherited, Observation, PredictionFacts, Statistics
-from equipoise.recommendation.policy import AdviceType, RecommendationPolicy, read_policy
+from equipoise.recommendation.policy import AdviceRequest, AdviceType, RecommendationPolicy, read_policy
 from equipoise.stats.predict import Algorithm
 
 NAN = float("nan")
@@ -74,7 +74,8 @@ def advised(
     settings: RecommendationPolicy | None = None, seen: Observation | None = None, **numbers: Any
 ) -> Decision:
     """Decide for one workload."""
-    ((decision, _),) = decide_from(settings or policy(), seen or observation(), statistics(**numbers))
+    facts = facts_of(seen or observation(), statistics(**numbers))
+    ((decision, *_),) = decide_from(settings or policy(), facts)
     return decision
 
 
@@ -85,7 +86,7 @@ def decisions(
     about: AdviceType = AdviceType.HPA,
 ) -> list[Decision]:
     """Return what is decided, without the details."""
-    return [decision for decision, _ in decide(settings, seen, algorithm, about)]
+    return [decision for decision, *_ in decide(AdviceRequest(settings, about, algorithm), seen)]
 
 
 def plan(scope: AdviceScope, sources: DataSources, at: float) -> list[Decision]:

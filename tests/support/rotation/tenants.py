@@ -9,8 +9,8 @@ from equipoise.core.cluster import ObjectRef, Pdb, Pod, WorkloadRef
 from equipoise.core.decision import Decision, Record
 from equipoise.ports import Cluster, EvictionAnswer, EvictionResult, Metrics, PolicyObject, Stored
 from equipoise.rotation.command import plan
-from equipoise.rotation.execute import Ports
 from equipoise.rotation.loop import Options, RotationLoop
+from equipoise.rotation.observe import Ports
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.sim.world import World
 

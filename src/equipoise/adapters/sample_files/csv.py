@@ -8,7 +8,7 @@ import io
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -62,9 +62,17 @@ class UnreadableField(ValueError):  # noqa: N818 - reads as a fact
 
 def numbers(field: Field) -> Numbers:
     """Return decimal numbers; an empty field is unknown."""
-    found, is_odd = _decimals(field)
+    return _completed(field, *_decimals(field), read_number)
+
+
+def _completed(
+    field: Field, found: Numbers, is_odd: npt.NDArray[np.bool_], read: Callable[[str], float]
+) -> Numbers:
     for row in np.flatnonzero(is_odd).tolist():
-        found[row] = read_number(row, field.word(row))
+        try:
+            found[row] = read(field.word(row))
+        except DECODE_ERRORS:
+            raise UnreadableField(row, field.word(row)) from None
     return found
 
 
@@ -95,21 +103,16 @@ def _words(columns: Bytes) -> npt.NDArray[np.bytes_]:
     return np.ascontiguousarray(columns.T).view(f"S{len(columns)}")[:, 0]
 
 
-def read_number(row: int, word: str) -> float:
-    """Read one number of any form: NaN, 1e-5, 250m."""
+def read_number(word: str) -> float:
+    """Read one number of any form: NaN, 1e-5, 250m. Raises ValueError."""
     if not word:
         return math.nan
     if "_" in word:  # Python would read 1_5 as 15
-        raise UnreadableField(row, word)
-    try:
+        raise ValueError(word)
+    with suppress(ValueError):
         return float(word)
-    except ValueError:
-        pass
-    try:
-        # One below nothing is read, and dropped like any other such sample.
-        return -parse_typed_cores(word[1:]) if word.startswith("-") else parse_typed_cores(word)
-    except ValueError:
-        raise UnreadableField(row, word) from None
+    # One below nothing is read, and dropped like any other such sample.
+    return -parse_typed_cores(word[1:]) if word.startswith("-") else parse_typed_cores(word)
 
 
 def moments(field: Field) -> Numbers:
@@ -117,16 +120,15 @@ def moments(field: Field) -> Numbers:
     if not len(field.start):
         return np.zeros(0)
     found, is_odd = _iso(field) if _is_calendar(field.word(0)) else _decimals(field)
-    for row in np.flatnonzero(is_odd).tolist():
-        word = field.word(row)
-        found[row] = read_moment(row, word) if _is_calendar(word) else _seconds(row, word)
-    return found
+    return _completed(field, found, is_odd, _moment)
 
 
-def _seconds(row: int, word: str) -> float:
-    found = math.nan if word[-1:].isalpha() else read_number(row, word)
+def _moment(word: str) -> float:
+    if _is_calendar(word):
+        return read_moment(word)
+    found = math.nan if word[-1:].isalpha() else read_number(word)
     if not math.isfinite(found):
-        raise UnreadableField(row, word)
+        raise ValueError(word)
     return found
 
 
@@ -153,12 +155,9 @@ def _iso(field: Field) -> tuple[Numbers, npt.NDArray[np.bool_]]:
         return np.zeros(len(widths)), np.ones(len(widths), np.bool_)
 
 
-def read_moment(row: int, word: str) -> float:
-    """Read one time of any form of ISO 8601."""
-    try:
-        moment = datetime.fromisoformat(word)
-    except DECODE_ERRORS:
-        raise UnreadableField(row, word) from None
+def read_moment(word: str) -> float:
+    """Read one time of any form of ISO 8601. Raises one of `DECODE_ERRORS`."""
+    moment = datetime.fromisoformat(word)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
@@ -168,7 +167,7 @@ HEADER_BYTES_MAX = 4096
 GZIP_MARK = b"\x1f\x8b"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _COMMA, _NEWLINE, _RETURN = ord(","), ord("\n"), ord("\r")
-_QUOTED = {",": "\x01", "\n": "\x02", "\r": "\x03"}
+_QUOTED, _AS_WRITTEN = str.maketrans(",\n\r", "\x01\x02\x03"), str.maketrans("\x01\x02\x03", ",\n\r")
 """What stands for a comma and a line's end between quotes: nothing that a name or a number may have."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -188,7 +187,7 @@ def _read(path: str, file: IO[bytes], on_bytes: Callable[[int], None]) -> Sample
     header = file.readline(HEADER_BYTES_MAX)
     columns = _columns(path, header)
     parts: list[dict[str, np.ndarray]] = []
-    names: dict[str, WordNumbers] = {label: WordNumbers() for label in LABELS if label in columns}
+    names: dict[str, WordNumbers] = {label: {} for label in LABELS if label in columns}
     line, rows = 2, 0
     for block in _blocks(path, file):
         fields, lines, count = _rows(path, block, len(columns), line)
@@ -276,8 +275,7 @@ def _trimmed(text: Bytes, start: Places, end: Places) -> tuple[Places, Places]:
 def _unquoted(block: bytes) -> bytes:
     """Take the quotes away; what was between them and would end a field is refused with the field."""
     rows = csv.reader(io.StringIO(block.decode("utf-8", "replace"), newline=""))
-    inner = str.maketrans(_QUOTED)
-    return "".join(",".join(cell.translate(inner) for cell in row) + "\n" for row in rows).encode()
+    return "".join(",".join(cell.translate(_QUOTED) for cell in row) + "\n" for row in rows).encode()
 
 
 def _parsed(
@@ -291,16 +289,10 @@ def _parsed(
             else:
                 parsed[column] = moments(field) if column == "timestamp" else numbers(field)
         except UnreadableField as error:
-            what = expected(column, _as_written(error.word))
+            what = expected(column, error.word.translate(_AS_WRITTEN))
             raise BadInput(f"{path}: line {lines[error.row]}: {column}: {what}") from error
     assert all(len(column) == len(lines) for column in parsed.values()), "a value for each row"
     return parsed
-
-
-def _as_written(word: str) -> str:
-    for letter, instead in _QUOTED.items():
-        word = word.replace(instead, letter)
-    return word
 
 
 def _distinct(field: Field, *, is_needed: bool) -> tuple[Places, list[str]]:

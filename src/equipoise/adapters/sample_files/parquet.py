@@ -7,13 +7,14 @@ stay numbers into a dictionary all the way.
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from equipoise.adapters.sample_files.csv import UnreadableField, read_moment, read_number
+from equipoise.adapters.sample_files.csv import read_moment, read_number
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.stats.samples import (
     COLUMNS,
@@ -58,7 +59,7 @@ def read_parquet(path: str) -> Samples:
             if parts and list(found) != list(columns):
                 raise BadInput(f"{path}: expected the same columns in every file, got others in {name}")
             columns = found
-            names = names or {label: WordNumbers() for label in LABELS if label in columns}
+            names = names or {label: {} for label in LABELS if label in columns}
             rows += sum(footer.row_group(number).num_rows for number in range(footer.num_row_groups))
             if rows > ROWS_MAX:
                 raise BadInput(f"{path}: expected at most {ROWS_MAX:,} rows, got {rows:,}")
@@ -147,8 +148,8 @@ def _array(column: str, data: Any, names: dict[str, WordNumbers]) -> Any:
     values = None if pa.types.is_dictionary(data.type) else data.to_numpy(zero_copy_only=False)
     if values is None or values.dtype == object:
         codes, words = _distinct(data)
-        read = _moment if column == "timestamp" else _number
-        return np.array([np.nan if word is None else read(column, word) for word in words])[codes]
+        read = _moment if column == "timestamp" else read_number
+        return np.array([np.nan if word is None else _read(column, word, read) for word in words])[codes]
     if values.dtype.kind == "M" and column == "timestamp":
         seconds = values.astype("datetime64[us]").astype(np.int64) / 1e6
         return np.where(np.isnat(values), np.nan, seconds)
@@ -186,21 +187,15 @@ def _distinct(data: Any) -> tuple[Any, list[Any]]:
     return (np.cumsum(is_used) - 1)[codes], [*found.to_pylist(), *[None] * int(is_used[-1])]
 
 
-def _moment(column: str, word: object) -> float:
-    """Return a time that is text, or a day."""
+def _read(column: str, word: object, read: Callable[[str], float]) -> float:
+    """Return a time or a number that is text, a day or a decimal."""
     try:
-        return float(str(word))
-    except ValueError:
-        pass
-    try:
-        return read_moment(0, str(word))
-    except UnreadableField as error:
+        return read(str(word))
+    except DECODE_ERRORS as error:
         raise _Odd(column, word) from error
 
 
-def _number(column: str, word: object) -> float:
-    """Return a number that is text, or a decimal."""
-    try:
-        return read_number(0, str(word))
-    except UnreadableField as error:
-        raise _Odd(column, word) from error
+def _moment(word: str) -> float:
+    with suppress(ValueError):
+        return float(word)
+    return read_moment(word)

@@ -12,7 +12,7 @@ from equipoise.adapters.kubernetes import Client
 from equipoise.adapters.kubernetes.policies import look_at
 from equipoise.core.errors import WorldFailed
 from equipoise.crd.definition import Standing
-from equipoise.qos.objects import GROUP, VERSION
+from equipoise.qos.policy import GROUP, VERSION
 
 CHECK_SECONDS = 300.0
 """How long a check of the CRD's owner is valid."""

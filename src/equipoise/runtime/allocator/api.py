@@ -34,7 +34,8 @@ from starlette.status import (
 
 from equipoise import __version__
 from equipoise.core.errors import DECODE_ERRORS, BadInput, EquipoiseError, SetUpWrong
-from equipoise.pools.documents import sentence_of, status_document
+from equipoise.core.pools import sentence_of
+from equipoise.pools.observe import status_document
 from equipoise.pools.policy import read_policy
 from equipoise.ports import Unanswered
 from equipoise.runtime.allocator.operations import (

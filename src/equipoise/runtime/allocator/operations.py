@@ -15,8 +15,8 @@ from starlette.status import (
 
 from equipoise import __version__
 from equipoise.adapters.redis import RedisPools
-from equipoise.core.documents import json_schema
 from equipoise.core.pools import LENGTH_MAX, NAME, PoolAnswer, PoolCode
+from equipoise.crd.definition import json_schema
 from equipoise.pools.policy import TierType
 from equipoise.runtime.redis import call_id, pod_name
 
@@ -162,7 +162,7 @@ class TierStatus(msgspec.Struct, rename="camel"):
 
 
 class PoolsStatus(msgspec.Struct, rename="camel"):
-    """Every tier; `pools.documents.status_document` makes it."""
+    """Every tier; `pools.observe.status_document` makes it."""
 
     prefix: str
     config_version: str
