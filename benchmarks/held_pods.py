@@ -11,9 +11,9 @@ from benchmarks.list_pods import api_server
 from benchmarks.measuring import Figures, in_own_process, interleaved, memory_bytes
 from benchmarks.serving import serving
 from benchmarks.tables import Section, Table
-from equipoise.adapters.kubernetes import Client, KubernetesCluster, Reflector, Target
+from equipoise.adapters.kubernetes import Client, KubernetesCluster, Reflector
 from equipoise.adapters.kubernetes.kinds import PODS
-from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity
+from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity, Target
 from equipoise.core.cluster import Pod
 
 T = TypeVar("T")

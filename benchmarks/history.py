@@ -20,8 +20,8 @@ from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.errors import Reply
 from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
 from equipoise.adapters.prometheus.settings import PrometheusSettings
-from equipoise.adapters.prometheus.strategies import CPU, MEMORY
 from equipoise.adapters.prometheus.transport import Direct
+from equipoise.ports.cluster import CPU, MEMORY
 
 WAYS = {"remote read": "remote-read", "PromQL": "promql"}
 

@@ -53,8 +53,8 @@ def _page(items: list[bytes], following: int, pages: int) -> bytes:
 
 
 def ours(url: str, pods: int) -> Figures:
-    from equipoise.adapters.kubernetes import Client, KubernetesCluster, Target
-    from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity
+    from equipoise.adapters.kubernetes import Client, KubernetesCluster
+    from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity, Target
 
     cluster = KubernetesCluster(Client(Target(Endpoint(url), Identity(), "default", "benchmark")))
     found, taken = measure(cluster.pods)

@@ -20,7 +20,7 @@ from redis.client import Pipeline
 from benchmarks.measuring import Figures, interleaved
 from benchmarks.tables import Section, Table
 from equipoise.adapters.redis import RedisPools
-from equipoise.adapters.redis.lua import source
+from equipoise.adapters.redis.scripts import source
 from equipoise.pools.policy import encode_tiers, read_policy, tiers_for_scripts
 from equipoise.pools.rebalance import rebalance
 from tests.support.pools.servers import server

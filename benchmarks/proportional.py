@@ -95,9 +95,7 @@ def cycles(policies: int) -> Figures:
     with _served(policies) as url:
         client = Client(Target(Endpoint(url), Identity(), "default", "the benchmark"))
         cluster = CachedCluster(client)
-        kept = KubernetesPolicies(
-            client, group=KIND.group, version=KIND.version, name=KIND.name, plural=KIND.plural
-        )
+        kept = KubernetesPolicies(client, KIND)
         sizes = CachedSizes(client, cluster)
         reflectors = [*cluster.reflectors, kept.reflector, *sizes.reflectors.values()]
         for reflector in reflectors:

@@ -66,7 +66,8 @@ def advised(
 ) -> Figures:
     """Advise on replicas and on requests in one reading, as the operator does."""
     from equipoise.adapters.prometheus.client import PrometheusClient
-    from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory, PrometheusOwners
+    from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
+    from equipoise.adapters.prometheus.metrics import PrometheusOwners
     from equipoise.adapters.prometheus.settings import LabelNames, PrometheusSettings
     from equipoise.core.reason import Code
     from equipoise.recommendation.advisor import AdviceBatch, DataSources, advise_all

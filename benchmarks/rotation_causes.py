@@ -8,9 +8,8 @@ from typing import Any
 
 from benchmarks.measuring import Figures, in_own_process
 from benchmarks.tables import Section, Table
-from equipoise.sim.futility import futility
-from equipoise.sim.scenes import IMBALANCES
-from equipoise.sim.study import CLOSED_LOOP, HOT_ONLY, HOTTEST, LEFT_ALONE, SEED, Experiment, study
+from equipoise.sim.experiment import IMBALANCES, Experiment
+from equipoise.sim.study import CLOSED_LOOP, HOT_ONLY, HOTTEST, LEFT_ALONE, SEED, futility, study
 
 WORLDS = 200
 SIZES = (6, 30)

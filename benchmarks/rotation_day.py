@@ -15,10 +15,10 @@ from benchmarks.tables import Section, Table
 from equipoise.core.cluster import WorkloadRef
 from equipoise.core.reason import Code
 from equipoise.rotation.progress import Ending, RotationResult
+from equipoise.sim.experiment import CYCLE_SECONDS, enforce, rotation_loop, rotation_memory
 from equipoise.sim.invariants import InvariantBroken
-from equipoise.sim.scenes import many_workloads
-from equipoise.sim.study import CYCLE_SECONDS, enforce, rotation_loop, rotation_memory
 from equipoise.sim.world import World
+from tests.support.sim.scenes import many_workloads
 
 WORKLOADS, HOURS, SEED = 1000, 24.0, 1
 DAY_MAX_SECONDS = 7200.0

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 
@@ -16,7 +16,7 @@ from equipoise.cli.commands import app
 from equipoise.cli.manifests import KINDS
 from equipoise.crd.definition import DefinedKind, definition, schema_of
 from equipoise.proportional.status import SCALING_POLICY
-from equipoise.qos.objects import AVOIDANCE_ACTION, NODE_QOS_ENSURANCE_POLICY, POD_QOS
+from equipoise.qos.policy import AVOIDANCE_ACTION, NODE_QOS_ENSURANCE_POLICY, POD_QOS
 from equipoise.recommendation.policy import ANALYTICS, RECOMMENDATION
 from equipoise.rotation.policy import ROTATION_POLICY
 
@@ -94,7 +94,9 @@ def _meaning(one: Any) -> tuple[str, str, str]:
     """Give the value that an option takes, its default, and what it means."""
     annotation = one.type_descriptor.annotation
     kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
-    choices = [f"`{choice.value}`" for kind in kinds if issubclass(kind, Enum) for choice in kind]
+    values: list[Any] = list(get_args(annotation)) if get_origin(annotation) is Literal else []
+    values = values or [choice.value for kind in kinds if issubclass(kind, Enum) for choice in kind]
+    choices = [f"`{value}`" for value in values]
     metavar = one.metavar if one.param_type_name == "option" else None
     value = " or ".join(choices) or (f"`{metavar}`" if metavar else "")
     default = one.default.value if isinstance(one.default, Enum) else one.default

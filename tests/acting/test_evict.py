@@ -146,7 +146,8 @@ def test_silence_is_no_answer(end: object) -> None:
         asked.append(request)
         end(stage)  # type: ignore[operator]
 
-    from equipoise.adapters.kubernetes import Client, Limits
+    from equipoise.adapters.kubernetes import Client
+    from equipoise.adapters.kubernetes.client import Limits
     from tests.support.kubernetes.server import target_of
 
     with playing(script) as player:

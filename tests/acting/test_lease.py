@@ -247,7 +247,7 @@ def test_a_server_that_says_nothing_costs_less_than_the_belief() -> None:
         election = LeaseElection(
             client, "n", "operator", "a", lease_seconds=6, renew_seconds=4.0, retry_seconds=0.2
         )
-        limits, times = election._client.limits, election.times
+        limits, times = election._client.limits, election
         assert max(limits.connect_seconds, limits.read_seconds) + times.retry_seconds < times.renew_seconds
         began = time.monotonic()
         election.step()

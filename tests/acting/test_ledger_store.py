@@ -6,10 +6,10 @@ import pytest
 
 from equipoise.adapters.kubernetes import Unreachable
 from equipoise.adapters.kubernetes.objects import write_status
-from equipoise.adapters.kubernetes.store import DATA_BYTES_MAX, LedgerStore, LedgerTooLarge, entry_name
+from equipoise.adapters.kubernetes.store import LedgerStore, LedgerTooLarge, entry_name
 from equipoise.core.cluster import WorkloadRef
 from equipoise.core.errors import WorldFailed
-from equipoise.core.ledger import Ledger
+from equipoise.core.ledger import BYTES_MAX, Ledger
 from equipoise.ports import NotInstalled, StoreConflict
 from tests.support.contracts.servers import small_api
 from tests.support.contracts.small_api import SmallApi
@@ -131,8 +131,8 @@ def test_the_bound_is_exact_and_says_both_numbers() -> None:
     """The caller prunes; nothing is cut."""
     with small_api() as (_, client):
         store = LedgerStore(client)
-        with pytest.raises(LedgerTooLarge, match=f"bytes, expected at most {DATA_BYTES_MAX}"):
-            store.write(KEY, document(KEY, n="x" * DATA_BYTES_MAX), "")
+        with pytest.raises(LedgerTooLarge, match=f"bytes, expected at most {BYTES_MAX}"):
+            store.write(KEY, document(KEY, n="x" * BYTES_MAX), "")
 
 
 def test_all_ledgers_come_in_pages() -> None:

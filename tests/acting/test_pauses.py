@@ -13,7 +13,7 @@ from equipoise.adapters.kubernetes.pauses import (
     PAUSED_EVERYWHERE,
     NamespacePauses,
     pause,
-    paused_everywhere,
+    read_pause,
     resume,
 )
 from equipoise.core.errors import WorldFailed
@@ -62,7 +62,7 @@ def _seen(time: Time, **annotations: dict[str, str]) -> Iterator[NamespacePauses
         pauses = NamespacePauses(client)
         pauses.reflector.step()
         yield pauses
-        pauses.stop()
+        pauses.reflector.stop()
 
 
 def test_a_paused_namespace_is_paused_and_its_neighbour_is_not() -> None:
@@ -106,7 +106,7 @@ def test_not_knowing_raises() -> None:
         pauses = NamespacePauses(client)
         with pytest.raises(Unreachable, match="not known yet"):
             pauses.pause_of("shop")
-        pauses.stop()
+        pauses.reflector.stop()
 
 
 def _api(*names: str) -> SmallApi:
@@ -134,7 +134,7 @@ def test_pause_and_resume_touch_one_annotation() -> None:
         assert _notes(api, "shop") == {"theirs": "1", PAUSED: "alice: load test"}
         pause(client, None, "bob")
         assert _notes(api, "equipoise-system") == {"theirs": "1", PAUSED_EVERYWHERE: "bob"}
-        assert paused_everywhere(client) == "bob"
+        assert read_pause(client, None) == "bob"
         assert resume(client, "shop") == "alice: load test"
         assert resume(client, "shop") is None
         assert resume(client, None) == "bob"

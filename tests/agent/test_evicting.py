@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from equipoise.adapters.kubernetes import Client, KubernetesActuator, LedgerStore
-from equipoise.adapters.kubernetes.store import entry_name
+from equipoise.adapters.kubernetes import Client, KubernetesActuator
+from equipoise.adapters.kubernetes.store import LedgerStore, entry_name
 from equipoise.core.cluster import Owner, WorkloadRef
 from equipoise.core.decision import EvictPod
 from equipoise.core.ledger import Entry, Ledger

@@ -128,9 +128,9 @@ def _end(*_: Any) -> Any:
 ENDS: dict[str, Callable[[Agent, pytest.MonkeyPatch], object]] = {
     "a bug outside of a round": lambda agent, broken: broken.setattr(agent.runner, "run_once", _bug),
     "the end of the process": lambda agent, broken: broken.setattr(type(agent.loop), "cycle", _end),
-    "a start that fails": lambda agent, broken: broken.setattr(agent.pauses, "start", _bug),
+    "a start that fails": lambda agent, broken: broken.setattr(agent.pauses.reflector, "start", _bug),
     "a stop during the start": lambda agent, broken: broken.setattr(
-        agent.pauses, "start", agent.stopping.set
+        agent.pauses.reflector, "start", agent.stopping.set
     ),
 }
 

@@ -8,7 +8,7 @@ import pytest
 from equipoise.core.errors import BadInput
 from tests.support.cli.running import clean, equipoise
 
-PLUGIN = "from equipoise.cli.kubectl import {0}; {0}()"
+PLUGIN = "from equipoise.cli.main import {0}; {0}()"
 
 
 def _kubectl(function: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -20,7 +20,7 @@ def test_help_and_hints_name_the_command_as_it_was_called(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Usage, and whatever a message tells to run."""
-    assert _kubectl("main", "crds", "--help").stdout.startswith("Usage: kubectl equipoise crds ")
+    assert _kubectl("kubectl", "crds", "--help").stdout.startswith("Usage: kubectl equipoise crds ")
     from equipoise.cli import commands
     from equipoise.cli import main as line
 

@@ -10,7 +10,6 @@ import pytest
 from msgspec import structs
 
 from equipoise.cli.documents import AdviceNumbersDocument
-from equipoise.cli.options import AdviceFormat
 from equipoise.cli.recommendation import _surprises
 from equipoise.cli.recommendation_live import print_adopted
 from equipoise.cli.recommendation_output import print_advice
@@ -45,7 +44,7 @@ ALL = [
 
 def _table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, what: Any) -> str:
     monkeypatch.setenv("COLUMNS", str(width))
-    print_advice(what, [60.0], AdviceFormat.TABLE)
+    print_advice(what, [60.0], "table")
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= width
     return text
@@ -96,7 +95,7 @@ def test_requests_have_a_row_for_each_container(
         assert lines[3] == ["proxy", "20m", "-"]
         assert lines[4][:4] == ["shop/file", "(pod)", "3", "-"]
         assert lines[5] == ["shop/idle", *"---", "100", "%", "high", "LowUsage"]
-    print_advice(advised, [60.0], AdviceFormat.CSV, is_resource=True)
+    print_advice(advised, [60.0], "csv", is_resource=True)
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["container"] for row in rows] == ["app", "proxy", "*", ""]
     assert (rows[0]["memory"], rows[0]["currentMemory"]) == ("1610612736", "1Gi")

@@ -16,8 +16,8 @@ from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
 from equipoise.adapters.prometheus.metrics import PrometheusMetrics
 from equipoise.adapters.prometheus.settings import LabelNames, PrometheusSettings
-from equipoise.adapters.prometheus.strategies import CPU
 from equipoise.adapters.prometheus.transport import Direct
+from equipoise.ports.cluster import CPU
 from tests.e2e.conftest import Offered
 from tests.support.compat.servers import VictoriaMetrics
 from tests.testbed import Prometheus, wait_until

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from equipoise.adapters.kubernetes.lease import LeaseElection
-from equipoise.adapters.kubernetes.lease_record import LeaseRecord
+from equipoise.adapters.kubernetes.lease import LeaseElection, LeaseRecord
 from equipoise.core.cluster import ObjectRef, Pod, PodRef, WorkloadRef
 from equipoise.core.ledger import BYTES_MAX
 from equipoise.ports import Actuator, EvictionAnswer, EvictionResult, PolicyObject, Store, Stored

@@ -17,7 +17,7 @@ from equipoise.adapters.journal import RecordIds, SqliteJournal
 from equipoise.cli import demo
 from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
-from equipoise.demo.context import DemoContext, Notes
+from equipoise.demo.context import DemoContext, Notes, Scene
 from equipoise.demo.run import MISSING, Demo, Pace, dashboard, opened
 from equipoise.sim.world import World
 from tests.support.cli.running import clean, command, equipoise
@@ -162,7 +162,7 @@ def test_what_is_not_installed_is_said_in_one_line_and_the_rest_goes_on(
         assert "pip install 'equipoise[embedded]'" in opened_demo.unavailable
 
 
-class Broken:
+class Broken(Scene):
     """A scene that goes wrong."""
 
     name, title, colour = "rotation", "", "red"

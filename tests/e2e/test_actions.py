@@ -8,7 +8,7 @@ import yaml
 
 from equipoise.adapters.kubernetes import ApiError, Client
 from equipoise.adapters.kubernetes.actions import KubernetesActuator, NodeMarks, Taint
-from equipoise.adapters.kubernetes.objects import Objects, PatchType, write_status
+from equipoise.adapters.kubernetes.objects import Objects, write_status
 from equipoise.adapters.kubernetes.pauses import NamespacePauses, pause, resume
 from equipoise.adapters.kubernetes.store import LedgerStore, entry_name
 from equipoise.core.cluster import ObjectRef
@@ -140,38 +140,31 @@ def _config(namespace: str, **data: str) -> dict[str, object]:
 
 
 def test_apply_owns_its_fields_and_is_refused_others(client: Client, namespace: str) -> None:
-    """A conflict names the field and its owner; a dry run changes nothing; force takes over."""
+    """A conflict names the field and its owner; a dry run changes nothing."""
     objects = Objects(client)
-    objects.apply(_config(namespace, a="1", b="1"), MANAGER)
+    about = ObjectRef("v1", "ConfigMap", namespace, "settings")
+    objects.apply(about, _config(namespace, a="1", b="1"), MANAGER)
     with pytest.raises(ApiError) as refused:
-        objects.apply(_config(namespace, a="2"), "another")
+        objects.apply(about, _config(namespace, a="2"), "another")
     assert refused.value.status == 409
     assert [(cause.field, MANAGER in cause.message) for cause in refused.value.causes] == [(".data.a", True)]
-    dry = objects.apply(_config(namespace, a="2"), "another", is_forced=True, is_dry_run=True)
-    assert dry["data"]["a"] == "2"
-    assert objects.apply(_config(namespace, b="1"), MANAGER)["data"] == {"b": "1"}
-    assert objects.apply(_config(namespace, b="2"), "another", is_forced=True)["data"] == {"b": "2"}
+    dry = objects.apply(about, _config(namespace, c="2"), "another", is_dry_run=True)
+    assert dry["data"]["c"] == "2"
+    assert objects.apply(about, _config(namespace, b="1"), MANAGER)["data"] == {"b": "1"}
 
 
 def test_patches_hold_to_the_object_that_was_meant(world: RealWorld, client: Client) -> None:
-    """Merge and strategic, with a UID or a version that must still be right."""
+    """By a UID that must still be right."""
     ref = world.add_workload("web", 1)
     found = world.cluster.workload(ref)
     assert found is not None
     objects = Objects(client)
     about = ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, found.uid)
-    after = objects.patch(about, {"metadata": {"annotations": {"equipoise.dev/note": "1"}}})
+    after = objects.patch(about, {"metadata": {"annotations": {"equipoise.dev/note": "1"}}}, MANAGER)
     assert after["metadata"]["annotations"]["equipoise.dev/note"] == "1"
-    limits = {"containers": [{"name": "app", "resources": {"limits": {"cpu": "2"}}}]}
-    strategic = {"spec": {"template": {"spec": limits}}}
-    after = objects.patch(about, strategic, patch_type=PatchType.STRATEGIC, is_dry_run=True)
-    (container,) = after["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == "example/app:1"
-    for wrong in ({"about": about._replace(uid=ANOTHER_UID)}, {"version": "1"}):
-        arguments = {"about": about, "change": {"metadata": {"annotations": {"x": "y"}}}} | wrong
-        with pytest.raises(ApiError) as refused:
-            objects.patch(**arguments)  # type: ignore[arg-type]
-        assert refused.value.status in {409, 422}  # a UID is said to be immutable, a version to have moved on
+    with pytest.raises(ApiError) as refused:
+        objects.patch(about._replace(uid=ANOTHER_UID), {"metadata": {"annotations": {"x": "y"}}}, MANAGER)
+    assert refused.value.status in {409, 422}  # a UID is said to be immutable
 
 
 THINGS = """
@@ -258,9 +251,9 @@ def _follow(pauses: NamespacePauses, client: Client, where: str | None, operator
 def test_a_pause_arrives_within_five_seconds_and_so_does_its_end(client: Client, namespace: str) -> None:
     """Through the watch, without a restart."""
     pauses = NamespacePauses(client, operator_namespace=namespace)
-    pauses.start()
+    pauses.reflector.start()
     try:
-        assert pauses.wait_until_synced(60)
+        assert pauses.reflector.synced.wait(60)
         wait_until(lambda: said_of(pauses, "default") is None, "no pause yet", 60)
         _follow(pauses, client, namespace, namespace, namespace)
         _follow(pauses, client, None, namespace, "default")
@@ -269,7 +262,7 @@ def test_a_pause_arrives_within_five_seconds_and_so_does_its_end(client: Client,
         wait_until(lambda: said_of(pauses, namespace) is None, "no pause", 60)
         assert pauses.reflector.counters.lists == 1
     finally:
-        assert pauses.stop(60)
+        assert pauses.reflector.stop(60)
 
 
 def test_over_a_dead_link_nobody_knows_within_five_seconds(
@@ -280,9 +273,9 @@ def test_over_a_dead_link_nobody_knows_within_five_seconds(
     with Wire("127.0.0.1", port) as wire:
         client = _through(control_plane, wire.port)
         pauses = NamespacePauses(client)
-        pauses.start()
+        pauses.reflector.start()
         try:
-            assert pauses.wait_until_synced(60)
+            assert pauses.reflector.synced.wait(60)
             wait_until(lambda: said_of(pauses, namespace) is None, "no pause yet", 60)
             took: list[float] = []
             while not took or (took[-1] > PAUSE_BOUND_SECONDS + 1 and len(took) < 3):
@@ -294,7 +287,7 @@ def test_over_a_dead_link_nobody_knows_within_five_seconds(
                 wait_until(lambda: said_of(pauses, namespace) is None, "knowing again", 60)
             assert took[-1] <= PAUSE_BOUND_SECONDS + 1, took
         finally:
-            assert pauses.stop(60)
+            assert pauses.reflector.stop(60)
             client.close()
 
 

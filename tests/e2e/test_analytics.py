@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from equipoise.adapters.kubernetes import Reflector, connect
-from equipoise.adapters.kubernetes.advice import KubernetesAnalyses
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.decode import parse_time
+from equipoise.adapters.kubernetes.policies import KubernetesAnalyses
 from equipoise.core.cluster import WorkloadRef
 from equipoise.ports import ApplyAnswer, ApplyResult
 from tests.e2e.conftest import Offered, new_namespace

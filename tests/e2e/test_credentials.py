@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster, find_target
+from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster
+from equipoise.adapters.kubernetes.kubeconfig import find_target
 from equipoise.adapters.metrics_server import ResourceMetrics, ResourceMetricsAbsent
 from equipoise.ports import CpuUsage
 from equipoise.rotation.policy import RotationPolicy

@@ -11,7 +11,8 @@ from contextlib import closing
 
 import pytest
 
-from equipoise.adapters.kubernetes import Client, find_target
+from equipoise.adapters.kubernetes import Client
+from equipoise.adapters.kubernetes.kubeconfig import find_target
 from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.discover import find
 from equipoise.adapters.prometheus.errors import NotFound, Unavailable
@@ -99,7 +100,7 @@ def test_a_prometheus_is_found_and_asked_through_the_service_proxy(
             return dict(zip(usage.pods, usage.cores.tolist(), strict=True)) == pytest.approx(loads, rel=0.03)
 
         wait_until(are_told, "the six loads through the proxy", 60)
-        assert metrics.build_info().flavour == "Prometheus"
+        assert metrics.client.build_info().flavour == "Prometheus"
 
         _wait_for_the_plan(control_plane, namespace, six)
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from equipoise.adapters.kubernetes import Client, KubernetesCluster, RightMissing, connect
+from equipoise.adapters.kubernetes import Client, KubernetesCluster, connect
+from equipoise.adapters.kubernetes.errors import RightMissing
 from equipoise.core.cluster import WorkloadRef
 from tests.support.contracts.keda import install_scaled_objects, remove_scaled_objects, scaled_object
 from tests.support.contracts.real import session_of

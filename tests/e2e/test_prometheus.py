@@ -10,10 +10,10 @@ import pytest
 
 from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.errors import BadQuery, PrometheusUnreachable, Reply, TooHeavy
-from equipoise.adapters.prometheus.matrix import Matrix
+from equipoise.adapters.prometheus.matrix import Grid, Matrix
 from equipoise.adapters.prometheus.metrics import PrometheusMetrics
 from equipoise.adapters.prometheus.promql import CpuQueries, Matcher, plan
-from equipoise.adapters.prometheus.range import RangeQuery, query_range
+from equipoise.adapters.prometheus.range import query_range
 from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames, PrometheusSettings, QueryLimits
 from equipoise.adapters.prometheus.transport import Direct
 from tests.support.cli.running import equipoise_anew as equipoise
@@ -124,20 +124,15 @@ def _ask(url: str, until: float, **limits: float) -> tuple[Matrix, int]:
         containers_per_pod=2,
     )
     with closing(Counted(url)) as way:
-        matrix = query_range(
-            PrometheusClient(way, chosen),
-            RangeQuery(
-                lambda matchers: queries.usage(matchers, 300),
-                start=until - HOURS * 3600,
-                end=until,
-                step_seconds=STEP_SECONDS,
-                labels=CADVISOR.labels,
-                shards=shards,
-            ),
-        )
-    order = sorted(range(len(matrix.keys)), key=lambda row: matrix.keys[row])
-    keys = [matrix.keys[row] for row in order]
-    return Matrix(keys, matrix.timestamps, matrix.values[order], matrix.warnings), way.ranges
+        client, grid = PrometheusClient(way, chosen), Grid.over(until - HOURS * 3600, until, STEP_SECONDS)
+        parts = [
+            query_range(client, queries.usage(shard.matchers(CADVISOR), 300), grid, CADVISOR.labels)
+            for shard in shards
+        ]
+    keys = [key for part in parts for key in part.keys]
+    values = np.concatenate([part.values for part in parts])
+    order = sorted(range(len(keys)), key=lambda row: keys[row])
+    return Matrix([keys[row] for row in order], grid.timestamps, values[order]), way.ranges
 
 
 SCRAPED = {
@@ -326,7 +321,7 @@ def test_a_server_before_version_3_says_which_label_names_it_cannot_read(prometh
     """Names with dots are quoted, which only Prometheus 3 reads; the error says so."""
     names = LabelNames(pod="k8s.pod.name")
     metrics = PrometheusMetrics(PrometheusClient(Direct(PrometheusSettings(prometheus.url))), names)
-    if metrics.build_info().version.startswith("2."):
+    if metrics.client.build_info().version.startswith("2."):
         with pytest.raises(BadQuery, match="a label name in quotes needs Prometheus 3 or newer"):
             metrics.cpu_usage({"shop": ["web-1"]}, time.time(), 300.0)
     else:

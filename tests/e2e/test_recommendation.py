@@ -18,7 +18,6 @@ import yaml
 from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
 from equipoise.adapters.prometheus.settings import PrometheusSettings
-from equipoise.adapters.prometheus.strategies import CPU
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.cli.journal import CommandJournal
 from equipoise.cli.recommendation_live import RecommendationRequest, apply_recommendation, plan_recommendation
@@ -26,6 +25,7 @@ from equipoise.cli.schemas import json_schema
 from equipoise.cli.session import ClusterRequest
 from equipoise.core.cluster import WorkloadRef
 from equipoise.core.decision import plan_document
+from equipoise.ports.cluster import CPU
 from equipoise.recommendation.adopt import Adopted
 from equipoise.recommendation.advisor import AdviceScope
 from equipoise.recommendation.policy import AdviceType, read_policy

@@ -15,16 +15,15 @@ import urllib3
 from equipoise.adapters.prometheus import strategies as lots
 from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.errors import QueryFailed, TooHeavy
-from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
+from equipoise.adapters.prometheus.history import HistoryReading, HistorySource, PrometheusHistory
 from equipoise.adapters.prometheus.promql import Matcher
 from equipoise.adapters.prometheus.remote_read.frames import by_name
 from equipoise.adapters.prometheus.remote_read.read import Form, RemoteRead
 from equipoise.adapters.prometheus.remote_read.windows import STALE
-from equipoise.adapters.prometheus.scheduler import HistoryReading
 from equipoise.adapters.prometheus.settings import PrometheusSettings
-from equipoise.adapters.prometheus.strategies import CPU, MEMORY, ReducedUsage
+from equipoise.adapters.prometheus.strategies import ReducedUsage
 from equipoise.adapters.prometheus.transport import Direct
-from equipoise.ports.cluster import UsageHistory
+from equipoise.ports.cluster import CPU, MEMORY, UsageHistory
 from tests.e2e.conftest import Offered
 from tests.support.e2e.remote_read import END, containers
 from tests.testbed import ControlPlane, Kwok, Prometheus, StartPrometheus, wait_until
@@ -250,7 +249,7 @@ def _without_queries(history: PrometheusHistory) -> list[UsageHistory]:
 
 
 def _refusing(reading: HistoryReading, job: lots.Job) -> ReducedUsage:
-    raise QueryFailed(f"{reading.client.address}: {job.measure.metric} is not asked for here")
+    raise QueryFailed(f"{reading.history.client.address}: {job.measure.metric} is not asked for here")
 
 
 def _compare_in_parts(client: PrometheusClient, whole: dict[Any, Any]) -> None:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from equipoise.adapters.kubernetes import Client as Kubernetes
-from equipoise.adapters.kubernetes import find_target
+from equipoise.adapters.kubernetes.kubeconfig import find_target
 from equipoise.adapters.prometheus.client import PrometheusClient
-from equipoise.adapters.prometheus.history import PrometheusHistory, UsageHistory
+from equipoise.adapters.prometheus.history import PrometheusHistory
 from equipoise.adapters.prometheus.remote_read.read import Form
 from equipoise.adapters.prometheus.settings import PrometheusSettings
-from equipoise.adapters.prometheus.strategies import CPU, MEMORY
 from equipoise.adapters.prometheus.transport import Direct, PrometheusTransport, ServiceProxy
+from equipoise.ports.cluster import CPU, MEMORY, UsageHistory
 from tests.support.e2e.accounts import account_with
 from tests.support.e2e.remote_read import END, containers
 from tests.support.e2e.services import Services, address, services

@@ -26,10 +26,10 @@ import pytest
 
 from equipoise.core.cluster import Container
 from equipoise.sim import Delay, SimSettings, Template, World
-from equipoise.sim.hpa_behavior import DOWN_BY_DEFAULT, Behavior, HpaScalingRules
-from equipoise.sim.load import Trace
+from equipoise.sim.hpa import DOWN_BY_DEFAULT, Behavior, HpaScalingRules
 from equipoise.sim.world import UTILIZATION_70
 from tests.e2e.conftest import new_namespace
+from tests.support.sim.scenes import Trace
 from tests.testbed import ApiError, ControlPlane, Kwok, MetricsServer, wait_until
 from tests.testbed.scenes import deployment, hpa, running_pods
 
@@ -200,7 +200,7 @@ def _simulated(started_at: float) -> dict[str, Series]:
         )
         found[name] = [(0.0, REPLICAS[0])]
     world.advance(LENGTH_SECONDS)
-    for entry in world.history:
+    for entry in world.state.history:
         if entry.kind == "Scaled":
             series = found[entry.subject.rpartition("/")[2]]
             series.append((entry.at - started_at, int(entry.detail.rpartition(">")[2])))

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from equipoise.adapters.kubernetes import KubernetesActuator, LedgerStore, connect
+from equipoise.adapters.kubernetes import KubernetesActuator, connect
+from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.core.cluster import Owner, WorkloadRef
 from equipoise.core.decision import EvictPod, Outcome
 from equipoise.core.ledger import Entry, EntryState, Ledger

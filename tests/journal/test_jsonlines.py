@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from equipoise.adapters.journal import JsonLines, Query, open_reader
+from equipoise.adapters.journal.records import prolonged
 from equipoise.core.errors import BadInput
 from tests.support.journal.worlds import MIB, NOON, all_of, calm, hot
 
@@ -19,35 +20,22 @@ def test_one_record_is_one_line(tmp_path: Path) -> None:
     assert all_of(path) == [calm(2), hot(1)]
 
 
-def test_a_streak_is_one_more_line_when_it_ends(tmp_path: Path) -> None:
-    """And the reader joins the two; at rest nothing is written."""
+def test_a_streak_is_one_more_line_without_the_inputs(tmp_path: Path) -> None:
+    """As earlier versions wrote it; the reader joins the two."""
     path = tmp_path / "journal.jsonl"
-    with JsonLines(path, bytes_max=MIB) as kept:
-        kept.append(*(calm(count, NOON + count) for count in range(100)))
-        assert len(path.read_bytes().splitlines()) == 1
-        kept.append(hot(100, NOON + 100))
-        assert len(path.read_bytes().splitlines()) == 3
+    ended = msgspec.structs.replace(calm(0).without_inputs(), streak=prolonged(None, calm(1, NOON + 99)))
+    path.write_bytes(b"".join(line.to_json() + b"\n" for line in (calm(0), ended, hot(100, NOON + 100))))
     rotated, quiet = all_of(path)
     assert rotated == hot(100, NOON + 100)
     assert quiet.streak is not None
-    assert (quiet.streak.times, quiet.until) == (99, NOON + 99)
+    assert (quiet.streak.times, quiet.until) == (1, NOON + 99)
     assert msgspec.structs.replace(quiet, streak=None) == calm(0)
-
-
-def test_an_open_streak_is_written_at_the_end(tmp_path: Path) -> None:
-    """When the journal is closed."""
-    path = tmp_path / "journal.jsonl"
-    with JsonLines(path, bytes_max=MIB) as kept:
-        kept.append(calm(1), calm(2, NOON + 5))
-    (record,) = all_of(path)
-    assert record.until == NOON + 5
-    assert record.has_inputs
 
 
 def test_files_are_bounded_in_size_and_number(tmp_path: Path) -> None:
     """The oldest goes; the reader reads what is left, in order."""
     path = tmp_path / "journal.jsonl"
-    with JsonLines(path, bytes_max=40_000, files_max=4) as kept:
+    with JsonLines(path, bytes_max=40_000) as kept:
         for count in range(200):
             kept.append(hot(count), is_whole=True)
             assert sum(part.stat().st_size for part in tmp_path.iterdir()) <= 40_000
@@ -60,16 +48,6 @@ def test_files_are_bounded_in_size_and_number(tmp_path: Path) -> None:
     found = [record.id for record in all_of(path)]
     assert found == [hot(count).id for count in reversed(range(200))][: len(found)]
     assert len(found) > 10
-
-
-def test_one_file_may_be_all_there_is(tmp_path: Path) -> None:
-    """It begins anew when it is full."""
-    path = tmp_path / "journal.jsonl"
-    with JsonLines(path, bytes_max=5000, files_max=1) as kept:
-        for count in range(20):
-            kept.append(hot(count), is_whole=True)
-    assert [part.name for part in tmp_path.iterdir()] == ["journal.jsonl"]
-    assert all_of(path)[0] == hot(19)
 
 
 def test_a_half_written_line_is_cut_off(tmp_path: Path) -> None:

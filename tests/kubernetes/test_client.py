@@ -8,8 +8,9 @@ import pytest
 
 from equipoise import __version__
 from equipoise.adapters.http import Backoff
-from equipoise.adapters.kubernetes import ApiError, BadAnswer, Client, Discovery, Unreachable, proxy_path
-from equipoise.adapters.kubernetes.objects import path_of
+from equipoise.adapters.kubernetes import ApiError, Client, Unreachable
+from equipoise.adapters.kubernetes.errors import BadAnswer
+from equipoise.adapters.kubernetes.objects import Discovery, path_of
 from equipoise.core.errors import BadInput
 from tests.support.kubernetes.server import Asked, Script, Stage, Time, deaf_port, playing, session, target_of
 
@@ -291,8 +292,7 @@ def test_the_service_proxy_carries_foreign_requests() -> None:
     def script(asked: Asked, stage: Stage) -> None:
         stage.answer(b"bad query", 422)
 
-    path = proxy_path("monitoring", "prometheus", "web", "https", "/api/v1/query")
-    assert path == "/api/v1/namespaces/monitoring/services/https:prometheus:web/proxy/api/v1/query"
+    path = "/api/v1/namespaces/monitoring/services/https:prometheus:web/proxy/api/v1/query"
     with playing(script) as player, session(player.url) as client:
         response = client.request_raw("POST", path, fields={"query": "up{a='b'}"})
         assert (response.status, response.data) == (422, b"bad query")

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from equipoise.adapters.kubernetes import ApiError, BadAnswer, CachedCluster, KubernetesCluster, Unreachable
+from equipoise.adapters.kubernetes import ApiError, CachedCluster, KubernetesCluster, Unreachable
+from equipoise.adapters.kubernetes.errors import BadAnswer
 from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS
 from equipoise.core.cluster import WorkloadRef
 from equipoise.ports import Cluster
 from tests.support.kubernetes.modelserver import ModelServer
+from tests.support.kubernetes.reflected_kinds import running
 from tests.support.kubernetes.samples import page, pod
 from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 
@@ -117,14 +119,9 @@ def test_a_cluster_is_seen_from_caches() -> None:
         cluster = CachedCluster(client)
         with pytest.raises(Unreachable, match="the pods have not been listed yet"):
             cluster.pods()
-        cluster.start()
-        try:
-            assert cluster.wait_until_synced(60)
+        with running(cluster):
             look(cluster)
-            assert cluster.age_seconds() < 20
             assert cluster.warnings == ()
-        finally:
-            assert cluster.stop(60)
 
 
 def test_a_cache_that_was_cut_off_is_no_longer_believed() -> None:
@@ -132,11 +129,8 @@ def test_a_cache_that_was_cut_off_is_no_longer_believed() -> None:
     clock = Time()
     with playing(script) as player, session(player.url, world=clock.world()) as client:
         cluster = CachedCluster(client)
-        cluster.start()
-        try:
-            assert cluster.wait_until_synced(60)
-        finally:
-            assert cluster.stop(60)
+        with running(cluster):
+            pass
         clock.now += AGE_MAX_SECONDS - 1
         assert len(cluster.pods()) == 2
         clock.now += 2

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from equipoise.adapters.http import Backoff, explain, tls_context
-from equipoise.adapters.kubernetes import Client, Limits, Target, Unreachable
-from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity
+from equipoise.adapters.kubernetes import Client, Unreachable
+from equipoise.adapters.kubernetes.client import Limits
+from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity, Target
 from equipoise.core.errors import BadInput
 from tests.support.kubernetes.certificates import DAY, NOW, Pair, authority, issue, serving
 from tests.support.kubernetes.server import Asked, Player, Stage, Time, deaf_port, playing

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from equipoise.adapters.kubernetes import CredentialFailed
 from equipoise.adapters.kubernetes.credentials import (
     ExecSource,
     Given,
@@ -18,6 +17,7 @@ from equipoise.adapters.kubernetes.credentials import (
     run_plugin,
     source_for,
 )
+from equipoise.adapters.kubernetes.errors import CredentialFailed
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint, EnvironmentEntry, ExecConfig, Identity, Target
 from equipoise.core.errors import BadInput, EquipoiseError
 from tests.support.kubernetes.server import Asked, Stage, Time, playing, session

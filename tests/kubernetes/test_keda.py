@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from equipoise.adapters.kubernetes import CachedCluster, KubernetesCluster, RightMissing, Unreachable
+from equipoise.adapters.kubernetes import CachedCluster, KubernetesCluster, Unreachable
+from equipoise.adapters.kubernetes.errors import RightMissing
 from equipoise.adapters.kubernetes.keda_vpa import ABSENT_SECONDS, FRESH_SECONDS, pause_annotation
 from equipoise.core.cluster import WorkloadRef
 from tests.support.kubernetes.samples import page

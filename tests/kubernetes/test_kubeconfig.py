@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from equipoise.adapters.kubernetes import find_target
+from equipoise.adapters.kubernetes.kubeconfig import find_target
 from equipoise.core.errors import BadInput
 
 

@@ -5,6 +5,7 @@ import pytest
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.errors import WorldFailed
+from equipoise.crd.definition import DefinedKind
 from equipoise.ports import PolicyObject, StoreConflict
 from tests.support.kubernetes.server import Asked, Stage, playing, session
 
@@ -23,9 +24,7 @@ def test_a_kind_without_a_status_is_no_object_that_has_gone(is_there: bool) -> N
             stage.refuse(404, "NotFound", f'{PLURAL}.{GROUP} "dns" not found')
 
     with playing(script) as player, session(player.url) as client:
-        policies = KubernetesPolicies(
-            client, group=GROUP, version=VERSION, name="ScalingPolicy", plural=PLURAL
-        )
+        policies = KubernetesPolicies(client, DefinedKind(GROUP, VERSION, "ScalingPolicy", PLURAL, "", {}))
         with pytest.raises(WorldFailed if is_there else StoreConflict) as failed:
             policies.write_status(DNS, {"message": "all is well"})
     assert ("has no status subresource" in str(failed.value)) is is_there
@@ -40,9 +39,7 @@ def test_a_kind_that_is_not_installed_has_no_objects() -> None:
         stage.refuse(status, "NotFound" if status == 404 else "Forbidden", "no")
 
     with playing(script) as player, session(player.url) as client:
-        policies = KubernetesPolicies(
-            client, group=GROUP, version=VERSION, name="ScalingPolicy", plural=PLURAL
-        )
+        policies = KubernetesPolicies(client, DefinedKind(GROUP, VERSION, "ScalingPolicy", PLURAL, "", {}))
         assert list(policies.listed_if_installed("shop")) == []
         status = 403
         with pytest.raises(WorldFailed):

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.adapters.kubernetes import ApiError, ChangeType, Client, Reflector, Target, Timings
-from equipoise.adapters.kubernetes.cache import Cache, Change
+from equipoise.adapters.kubernetes import ApiError, Client, Reflector
+from equipoise.adapters.kubernetes.cache import Cache, Change, ChangeType
 from equipoise.adapters.kubernetes.connection import Lines, LineTooLong
 from equipoise.adapters.kubernetes.kinds import PODS
-from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity
+from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity, Target
+from equipoise.adapters.kubernetes.reflector import Timings
 from equipoise.core.cluster import Pod
 from tests.support.kubernetes.certificates import authority, issue, serving
 from tests.support.kubernetes.modelserver import ModelServer, Mood

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.adapters.kubernetes import format_selector, parse_selector
-from equipoise.adapters.kubernetes.selectors import selector_of
+from equipoise.adapters.kubernetes.selectors import format_selector, parse_selector, selector_of
 from equipoise.adapters.kubernetes.structs import Expression, RawLabelSelector
 from equipoise.core.cluster import Requirement, Selector
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from equipoise.adapters.kubernetes import KubernetesCluster, RightMissing
-from equipoise.adapters.kubernetes.errors import ApiError
+from equipoise.adapters.kubernetes import KubernetesCluster
+from equipoise.adapters.kubernetes.errors import ApiError, RightMissing
 from equipoise.adapters.kubernetes.keda_vpa import ABSENT_SECONDS, FRESH_SECONDS, RecentVpas
 from equipoise.adapters.kubernetes.kinds import DAEMONSETS, PODS
 from equipoise.adapters.kubernetes.sizes import KubernetesSizes, judge_resize

@@ -363,4 +363,4 @@ def test_whoever_said_stop_is_not_overheard_where_every_watch_is_cut_off() -> No
             with pytest.raises(Unreachable, match="whether anything is paused is not known"):
                 pauses.pause_of("shop")
         finally:
-            pauses.stop()
+            pauses.reflector.stop()

@@ -21,10 +21,11 @@ from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.core.cluster import ObjectRef, WorkloadRef
 from equipoise.core.errors import WorldFailed
+from equipoise.crd.definition import DefinedKind
 from equipoise.crd.targets import Mode
 from equipoise.ports import PolicyObject
 from tests.support.damage import DEPTH
-from tests.support.kubernetes.reflected_kinds import KEPT, Looking
+from tests.support.kubernetes.reflected_kinds import KEPT, Looking, stop_all
 from tests.support.kubernetes.samples import pod
 from tests.support.kubernetes.server import Asked, Player, Script, Stage, Time, playing, session
 
@@ -65,7 +66,7 @@ def policies_of(script: Script) -> Iterator[tuple[KubernetesPolicies, Player]]:
     """Run a server with this script, and give the policies that are read from it."""
     with playing(script) as player, session(player.url, world=Time().world()) as client:
         made = KubernetesPolicies(
-            client, group=GROUP, version=VERSION, name="ScalingPolicy", plural=PLURAL, timings=TIMINGS
+            client, DefinedKind(GROUP, VERSION, "ScalingPolicy", PLURAL, "", {}), timings=TIMINGS
         )
         try:
             yield made, player
@@ -268,7 +269,7 @@ def test_a_node_that_cannot_be_read_makes_the_size_of_the_cluster_unknown() -> N
         for cluster in (KubernetesCluster(client), cached):
             with pytest.raises(WorldFailed, match="the node odd cannot be read, so the cluster's size"):
                 cluster.nodes()
-        cached.stop()
+        stop_all(cached.reflectors)
 
 
 def test_an_unreadable_object_of_another_controller_costs_its_namespace_at_most() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools, connect, scripts
-from equipoise.adapters.redis.lua import WRITERS, source
+from equipoise.adapters.redis.pools import DONE
+from equipoise.adapters.redis.scripts import source
 from equipoise.core.decision import MovePod, RegisterPod, ResumePod, SuspendPod, UnregisterPod
 from equipoise.core.errors import EquipoiseError, WorldFailed
 from equipoise.pools.policy import tiers_for_scripts
@@ -106,7 +107,7 @@ def _world(client: Any, pools: RedisPools, prepare: Prepare = _as_it_is) -> dict
     client.flushall()
     write(client, {"gold": ["a-0", "a-1"], "basic": ["a-2"]}, TARGETS)
     client.hset("voice:pod:a-0", "uid", "u1")
-    for writer in WRITERS:
+    for writer in (*DONE, "snapshot"):
         client.script_load(source(writer))
     prepare(pools, client)
     return dump(client)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from equipoise.adapters.redis.embedded import embedded
+from equipoise.adapters.redis.connect import embedded
 from equipoise.core.errors import WorldFailed
 
 

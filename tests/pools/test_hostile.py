@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools, connect
-from equipoise.adapters.redis.lua import WRITERS as WRITERS_SENT
-from equipoise.adapters.redis.lua import source
+from equipoise.adapters.redis.pools import DONE
+from equipoise.adapters.redis.scripts import source
 from equipoise.core.decision import MovePod, ResumePod, SuspendPod
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.pools import PoolAnswer
@@ -307,7 +307,7 @@ def test_a_refused_url_shows_nothing_of_the_password(url: str, words: str) -> No
     assert "s3cret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("writer", WRITERS_SENT)
+@pytest.mark.parametrize("writer", [*DONE, "snapshot"])
 def test_a_script_is_sent_with_its_keys_written_out(writer: str) -> None:
     """No function is left that only names a key: each would cost time at every call."""
     assert "_key(" not in source(writer)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools, connect, scripts
-from equipoise.adapters.redis.lua import source
+from equipoise.adapters.redis.scripts import source
 from equipoise.core.decision import MovePod
 from equipoise.pools.policy import tiers_for_scripts
 from equipoise.pools.rebalance import plan, rebalance

@@ -44,8 +44,8 @@ def go_float(value: float) -> str:
     return {math.inf: "+Inf", -math.inf: "-Inf"}.get(value) or repr(value)
 
 
-def read_matrix(data: bytes, grid: Grid = GRID, series_max: int = 100, **options: Any) -> Matrix:
-    return decode_matrix(open_answer(data, "http://p"), LABELS, grid, series_max, **options)
+def read_matrix(data: bytes, grid: Grid = GRID, series_max: int = 100) -> Matrix:
+    return decode_matrix(open_answer(data, "http://p"), LABELS, grid, series_max)
 
 
 def plain_matrix(data: bytes, grid: Grid) -> dict[tuple[str, ...], list[float]]:
@@ -225,15 +225,8 @@ def test_points_that_must_not_be_are_refused(values: Any, said: str) -> None:
         read_matrix(body("matrix", [one_series(values)]))
 
 
-def test_series_that_are_the_same_in_the_wanted_labels_are_refused() -> None:
-    """Two rows for one key would be counted twice somewhere."""
-    data = body("matrix", [one_series([[1_700_000_000, "1"]]), one_series([[1_700_000_000, "5"]])])
-    with pytest.raises(Malformed, match="several series for"):
-        read_matrix(data)
-
-
-def test_or_the_larger_of_the_same_series_counts() -> None:
-    """By the rule `max`, each time on its own; a gap in one is filled by the other."""
+def test_the_larger_of_the_same_series_counts() -> None:
+    """Each time on its own; a gap in one is filled by the other."""
     data = body(
         "matrix",
         [
@@ -241,7 +234,7 @@ def test_or_the_larger_of_the_same_series_counts() -> None:
             one_series([[1_700_000_000, "5"], [1_700_000_060, "2"]]),
         ],
     )
-    found = read_matrix(data, duplicates="max")
+    found = read_matrix(data)
     assert found.keys == [("", "p")]
     assert found.values[0, :3].tolist() == [5, 7, 2]
 
@@ -280,16 +273,6 @@ def test_more_series_than_the_limit_are_refused() -> None:
     data = body("matrix", [one_series([], f"p{i}") for i in range(3)])
     with pytest.raises(TooManySeries, match=r"3 series, more than the limit of 2: .*series_max"):
         read_matrix(data, series_max=2)
-
-
-def test_float32_holds_half_as_much() -> None:
-    """Forecasts and storage ask for it; what is beyond it is infinite."""
-    found = read_matrix(
-        body("matrix", [one_series([[1_700_000_000, "0.1"], [1_700_000_030, "1e300"]])]), dtype=np.float32
-    )
-    assert found.values.dtype == np.float32
-    assert found.values[0, 0] == np.float32(0.1)
-    assert found.values[0, 1] == np.inf
 
 
 def test_huge_integers_are_numbers() -> None:

@@ -18,8 +18,8 @@ from equipoise.adapters.prometheus.errors import (
 from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
 from equipoise.adapters.prometheus.promql import Matcher
 from equipoise.adapters.prometheus.settings import LabelNames
-from equipoise.adapters.prometheus.strategies import CPU, MEMORY, Measure, Reduction
 from equipoise.core.errors import BadInput
+from equipoise.ports.cluster import CPU, MEMORY, Measure, Reduction
 from tests.support.prometheus.encoding import chunk_of, frame, samples_answer, series_message, value_of
 from tests.support.prometheus.histories import (
     END,

@@ -13,7 +13,7 @@ import pytest
 
 from equipoise.adapters.prometheus.errors import TooManySeries
 from equipoise.adapters.prometheus.history import HistorySource
-from equipoise.adapters.prometheus.strategies import CPU, MEMORY
+from equipoise.ports.cluster import CPU, MEMORY
 from tests.support.prometheus.histories import (
     END,
     REFUSED,

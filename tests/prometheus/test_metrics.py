@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from equipoise.adapters.prometheus.client import BuildInfo
 from equipoise.adapters.prometheus.errors import (
     BadUserQuery,
     Malformed,
@@ -13,7 +14,6 @@ from equipoise.adapters.prometheus.errors import (
     TooManySeries,
     Unavailable,
 )
-from equipoise.adapters.prometheus.metrics import BuildInfo
 from equipoise.adapters.prometheus.settings import LabelNames
 from equipoise.ports import Metrics
 from tests.support.kubernetes.server import deaf_port
@@ -235,7 +235,7 @@ def test_doctor_asks_for_readiness_time_and_build() -> None:
         asking = metrics(server.url)
         asking.ready()
         assert asking.server_time() == 1234.5
-        assert asking.build_info() == BuildInfo("Prometheus", "2.42.0")
+        assert asking.client.build_info() == BuildInfo("Prometheus", "2.42.0")
         assert "time" not in server.requests[0].fields
         assert server.requests[-1].method == "GET"
     with serving(lambda _: scalar_answer("NaN")) as server:
@@ -256,7 +256,7 @@ def test_doctor_asks_for_readiness_time_and_build() -> None:
 def test_flavours_are_told_apart(data: dict[str, str], expected: BuildInfo) -> None:
     """As far as they say who they are."""
     with serving(lambda _: ok(data)) as server:
-        assert metrics(server.url).build_info() == expected
+        assert metrics(server.url).client.build_info() == expected
 
 
 def test_a_server_without_build_info_is_unknown() -> None:
@@ -266,4 +266,4 @@ def test_a_server_without_build_info_is_unknown() -> None:
         return Response(404, b"{}") if request.path.endswith("buildinfo") else scalar_answer("1")
 
     with serving(answer) as server:
-        assert metrics(server.url).build_info() == BuildInfo("unknown", "")
+        assert metrics(server.url).client.build_info() == BuildInfo("unknown", "")

@@ -133,14 +133,15 @@ def test_the_preferred_of_those_that_answer_is_chosen(named: Placed) -> None:
     """Where all that is there answers: the first kind in the stated order, unless there are two of it."""
     named = dict.fromkeys(named, "healthy")
     kinds = sorted(FAMILIES.index(kind) for _, kind in named)
+    api: Any = Api(named)
     if not kinds:
         with pytest.raises(NotFound):
-            find(Api(named), NAMED)
+            find(api, NAMED)
     elif kinds[:1] == kinds[1:2]:
         with pytest.raises(Ambiguous, match="--prometheus-namespace"):
-            find(Api(named), NAMED)
+            find(api, NAMED)
     else:
-        service_name = find(Api(named), NAMED).candidate.service
+        service_name = find(api, NAMED).candidate.service
         assert service_name.replace("prometheus-operated", "object") == FAMILIES[kinds[0]]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.errors import TooHeavy, TooManySeries
-from equipoise.adapters.prometheus.history import PrometheusOwners
+from equipoise.adapters.prometheus.metrics import PrometheusOwners
 from equipoise.adapters.prometheus.settings import PrometheusSettings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.core.errors import BadInput

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners
+from equipoise.adapters.prometheus.history import PrometheusHistory
 from equipoise.adapters.prometheus.matrix import Grid
+from equipoise.adapters.prometheus.metrics import PrometheusOwners
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
 from equipoise.recommendation.advisor import AdviceScope, DataSources

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.errors import QueryFailed, Reply, TooHeavy, TooManySeries
-from equipoise.adapters.prometheus.matrix import Matrix
-from equipoise.adapters.prometheus.promql import Matcher, Reach, Shard, cut, selector
-from equipoise.adapters.prometheus.range import RangeQuery, query_range
+from equipoise.adapters.prometheus.matrix import Grid, Matrix
+from equipoise.adapters.prometheus.range import query_range
 from equipoise.adapters.prometheus.settings import QueryLimits
 from tests.support.prometheus.server import Model, Request, Response, failed
 
@@ -61,41 +60,29 @@ def model(**options: Any) -> Model:
     return Model(series, value=changing, **options)
 
 
-def build(matchers: Sequence[Matcher]) -> str:
-    return selector("usage", (*matchers, Matcher("namespace", "!=", "")))
-
-
-def ask(transport: InMemory, *, shards: Sequence[Shard] = (), end: float = 4000, **limits: Any) -> Matrix:
+def ask(transport: InMemory, *, end: float = 4000, **limits: Any) -> Matrix:
     client = PrometheusClient(transport, QueryLimits(concurrency_max=1, **limits))
-    return query_range(client, RangeQuery(build, 1000, end, 10, LABELS, shards=shards))
+    return query_range(client, 'usage{namespace!=""}', Grid.over(1000, end, 10), LABELS)
 
 
 def by_key(matrix: Matrix) -> dict[tuple[str, ...], list[float]]:
     return {key: matrix.values[i].tolist() for i, key in enumerate(matrix.keys)}
 
 
-ALL_SHARDS = (
-    *cut("a", PODS["a"], 2),
-    Shard((("b", PODS["b"]), ("c", PODS["c"])), Reach.NAMESPACES),
-)
-
-
 @settings(max_examples=30, deadline=None)
 @given(
     points_max=st.integers(1, 400),
-    is_sharded=st.booleans(),
     memory_max_bytes=st.integers(200, 200_000),
     end=st.floats(1000, 3000),
 )
 def test_a_split_range_is_the_same_as_an_unsplit_one(
-    points_max: int, is_sharded: bool, memory_max_bytes: int, end: float
+    points_max: int, memory_max_bytes: int, end: float
 ) -> None:
     """No point is lost or doubled at a seam, however the query is cut."""
     whole = ask(InMemory(model()), end=end)
     transport = InMemory(model(points_max=points_max))
     split = ask(
         transport,
-        shards=ALL_SHARDS if is_sharded else (),
         end=end,
         points_max=points_max,
         memory_max_bytes=max(memory_max_bytes, 40 * 8),
@@ -129,19 +116,11 @@ def test_a_range_that_is_too_heavy_is_cut_until_it_is_not() -> None:
             return failed(422, "execution", "query processing would load too many samples into memory")
         return inner(request)
 
-    found = ask(InMemory(limited), shards=(Shard(tuple(PODS.items()), Reach.NAMESPACES),))
+    found = ask(InMemory(limited))
     whole = ask(InMemory(model()))
     assert sorted(found.keys) == sorted(whole.keys)
     for key, row in by_key(whole).items():
         np.testing.assert_array_equal(row, by_key(found)[key])
-
-
-def test_too_many_series_are_cut_by_shard() -> None:
-    """Less time would not help."""
-    found = ask(InMemory(model()), shards=(Shard(tuple(PODS.items()), Reach.NAMESPACES),), series_max=3)
-    assert len(found.keys) == 6
-    with pytest.raises(TooManySeries):
-        ask(InMemory(model()), series_max=3)
 
 
 def test_what_cannot_be_cut_is_an_error() -> None:
@@ -164,26 +143,21 @@ def test_a_query_that_cannot_be_computed_is_not_cut() -> None:
     assert len(transport.ranges) == 1
 
 
-def test_text_is_taken_as_it_is_and_rounded_on_request() -> None:
-    """A user's own query has no place for matchers."""
-    transport = InMemory(model())
-    query = RangeQuery('usage{pod="w1"}', 1000, 1100, 10, LABELS, round_to=0.001, dtype=np.float32)
-    found = query_range(PrometheusClient(transport), query)
-    assert transport.ranges[0]["query"] == 'round(usage{pod="w1"}, 0.001)'
-    assert found.values.dtype == np.float32
-    assert sorted(found.keys) == [("a", "w1"), ("b", "w1"), ("c", "w1")]
+def test_more_series_than_the_limit_are_an_error() -> None:
+    """Less time would not help."""
+    with pytest.raises(TooManySeries):
+        ask(InMemory(model()), series_max=3)
 
 
-def test_warnings_and_infos_of_all_parts_come_with_the_result() -> None:
+def test_the_warnings_of_all_parts_come_with_the_result() -> None:
     """Each once."""
 
     def remarking(request: Request) -> Any:
         answer = json.loads(model()(request).body)
-        return Response(200, json.dumps({**answer, "warnings": ["partial"], "infos": ["hm"]}).encode())
+        return Response(200, json.dumps({**answer, "warnings": ["partial"]}).encode())
 
     found = ask(InMemory(remarking), points_max=100)
     assert found.warnings == ("partial",)
-    assert found.infos == ("hm",)
 
 
 def test_an_empty_answer_is_a_matrix_without_rows() -> None:

@@ -24,7 +24,7 @@ from equipoise.adapters.prometheus.history import HistorySource
 from equipoise.adapters.prometheus.matrix import Key
 from equipoise.adapters.prometheus.range import Raw, spans
 from equipoise.adapters.prometheus.remote_read.windows import RawSamples
-from equipoise.adapters.prometheus.strategies import CPU, MEMORY
+from equipoise.ports.cluster import CPU, MEMORY
 from tests.support.prometheus.encoding import value_of
 from tests.support.prometheus.histories import (
     END,

@@ -23,7 +23,6 @@ from equipoise.adapters.prometheus.promql import (
     plan,
     prefix_regex,
     quote,
-    rounded,
 )
 from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames
 from equipoise.core.errors import BadInput
@@ -111,12 +110,6 @@ def test_what_promql_could_not_read_is_bad_input() -> None:
         CpuQueries(extra={"a b": "c"})
     with pytest.raises(BadInput, match="window"):
         CpuQueries().usage((), 0)
-
-
-def test_rounding_happens_on_the_server() -> None:
-    """Shorter numbers are cheaper on both sides."""
-    assert rounded("up", 0.001) == "round(up, 0.001)"
-    assert rounded("up", 1e-07) == "round(up, 1e-07)"
 
 
 POD_NAMES = st.lists(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from equipoise.adapters.prometheus.strategies import MEMORY
+from equipoise.ports.cluster import MEMORY
 from tests.support.prometheus.histories import END, REFUSED, START, history_of, read_all
 from tests.support.prometheus.server import BUILD_INFO, Request, Response, ok, serving, vector
 from tests.support.prometheus.usage import container, metrics, rows
@@ -72,7 +72,7 @@ def test_it_is_known_behind_a_proxy_that_lets_only_queries_pass(status: int) -> 
             found = rows(source.cpu_usage({"shop": ["web-1"]}, AT, 300.0))
             assert found == {("shop", "web-1", "app"): pytest.approx(0.5)}
         assert [r.fields["query"][:1] for r in server.asked] == ["1", "c", "c"], "what it is is asked once"
-        assert source.build_info().flavour == "VictoriaMetrics"
+        assert source.client.build_info().flavour == "VictoriaMetrics"
 
 
 def test_samples_that_were_written_twice_count_once() -> None:

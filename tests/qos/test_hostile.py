@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from equipoise.cli.qos_output import print_qos
+from equipoise.cli.qos import print_qos
 from equipoise.core.decision import plan_document
 from equipoise.core.errors import BadInput
 from equipoise.qos import selection

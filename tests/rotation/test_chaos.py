@@ -9,8 +9,8 @@ import pytest
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.scenes import six_pods
 from tests.support.rotation.running import Killed, Run, run_in
+from tests.support.sim.scenes import six_pods
 
 POLICY: dict[str, Any] = {"cooldown": "5m", "rotationsPerHour": 4}
 FAULTS: dict[FaultKind, float] = {

@@ -13,8 +13,8 @@ from equipoise.ports import CpuUsage
 from equipoise.rotation.balancer import redecide
 from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.policy import RotationPolicyStatus
-from equipoise.sim.scenes import SixPods, six_pods
 from tests.support.rotation.tenants import ENFORCE, Diary, Lease, Pauses, Policies, loop_in, reconnect
+from tests.support.sim.scenes import SixPods, six_pods
 
 
 def _evicted(scene: SixPods) -> list[str]:

@@ -15,12 +15,11 @@ from equipoise.ports import CycleReport, PolicyObject, Stored
 from equipoise.rotation.command import plan
 from equipoise.rotation.observe import away_now, is_away
 from equipoise.rotation.policy import RotationPolicy
-from equipoise.sim.load import Constant
-from equipoise.sim.scenes import SIX_LOADS, six_pods
-from equipoise.sim.sharing import Partitions
+from equipoise.sim.load import Constant, Partitions
 from equipoise.sim.world import World
 from tests.support.rotation.tenants import ENFORCE, FrozenPods, Pauses, Policies, loop_in, ports_in
 from tests.support.rotation.worlds import ledger_entry
+from tests.support.sim.scenes import SIX_LOADS, six_pods
 
 ALL: dict[str, Any] = {"selector": {}, "mode": "Enforce"}
 

@@ -11,13 +11,13 @@ from equipoise.core.ledger import EntryState, Ledger
 from equipoise.core.reason import Code
 from equipoise.ports import EvictionResult, Stored
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.load import Constant
-from equipoise.sim.scenes import SIX_LOADS, six_pods
-from equipoise.sim.sharing import Partitions
+from equipoise.sim.load import Constant, Partitions
 from equipoise.sim.template import Budget, Delay, Template
 from equipoise.sim.world import World
 from tests.support.rotation.running import Run, run_in
 from tests.support.rotation.tenants import ENFORCE, NoBudgets, Policies, RefusingActuator, loop_in
+from tests.support.sim.autoscalers import pause_autoscaler, resume_autoscaler
+from tests.support.sim.scenes import SIX_LOADS, six_pods
 
 
 def test_a_rollout_in_the_middle_ends_a_rotation_and_holds_the_next() -> None:
@@ -73,11 +73,11 @@ def test_an_autoscaler_in_the_middle_ends_a_rotation() -> None:
 def test_a_paused_autoscaler_holds_until_it_goes_on() -> None:
     """Somebody is at work on this workload: not ours to disturb."""
     run = run_in(six_pods(1))
-    run.world.pause_autoscaler(run.workload, "ScaledObject web: paused=true")
+    pause_autoscaler(run.world, run.workload, "ScaledObject web: paused=true")
     decision = run.cycle()
     assert decision.reason.code is Code.HELD_BY_PAUSE
     assert "ScaledObject web" in decision.reason.sentence
-    run.world.resume_autoscaler(run.workload)
+    resume_autoscaler(run.world, run.workload)
     assert run.cycle().reason.code is Code.ROTATE
 
 

@@ -13,14 +13,13 @@ from equipoise.core.reason import Code
 from equipoise.engine import policies as engine_policies
 from equipoise.ports import CycleReport, Stored
 from equipoise.rotation import decide, loop
-from equipoise.sim.load import Constant
-from equipoise.sim.scenes import SIX_LOADS
-from equipoise.sim.sharing import Partitions
+from equipoise.sim.load import Constant, Partitions
 from equipoise.sim.state import WorkloadState
 from equipoise.sim.template import Budget
 from equipoise.sim.world import World
 from tests.support.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
 from tests.support.rotation.tenants import ENFORCE, Diary, Lease, Pauses, Policies, loop_in
+from tests.support.sim.scenes import SIX_LOADS
 
 TENANTS = ("blue", "green", "odd", "red")
 ODD = "odd"
@@ -93,7 +92,7 @@ class Shop:
         """Nothing went without an intent that was written before."""
         asked = {
             str(entry.subject)
-            for entry in self.world.history
+            for entry in self.world.state.history
             if entry.kind == "EvictionAsked" and entry.detail.startswith("Accepted dry=False")
         }
         for tenant, workload in self.workloads.items():

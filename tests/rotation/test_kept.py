@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from equipoise.cli.replay import compare
-from equipoise.sim.scenes import six_pods
 from tests.support.journal.worlds import all_of, journal
 from tests.support.rotation.running import run_in
+from tests.support.sim.scenes import six_pods
 
 
 def test_a_verdict_is_kept_whole_also_where_the_reason_stays(tmp_path: Path) -> None:

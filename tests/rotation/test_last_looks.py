@@ -9,11 +9,10 @@ import pytest
 from equipoise.core.cluster import Pod, Workload
 from equipoise.core.ledger import EntryState, Ledger
 from equipoise.core.reason import Code
-from equipoise.sim.load import Constant
-from equipoise.sim.scenes import SIX_LOADS, SixPods, six_pods
-from equipoise.sim.sharing import Partitions
+from equipoise.sim.load import Constant, Partitions
 from equipoise.sim.world import World
 from tests.support.rotation.tenants import ENFORCE, Lease, Pauses, Policies, loop_in
+from tests.support.sim.scenes import SIX_LOADS, SixPods, six_pods
 
 ALL: dict[str, Any] = {"selector": {}, "mode": "Enforce"}
 

@@ -17,11 +17,12 @@ from equipoise.ports import EvictionResult, Stored
 from equipoise.rotation.balancer import redecide
 from equipoise.rotation.command import RotateCommand, plan
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.sim.experiment import unbalanced
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.scenes import SixPods, six_pods, unbalanced
 from equipoise.sim.world import World
 from tests.support.rotation.running import Run, run_in, serving
 from tests.support.rotation.tenants import Diary, FrozenPods, NoBudgets, RefusingActuator, ports_in
+from tests.support.sim.scenes import SixPods, six_pods
 
 
 def _plan(scene: SixPods, **changes: Any) -> tuple[Decision, list[str]]:
@@ -37,7 +38,7 @@ def test_a_plan_asks_the_server_once_and_changes_nothing() -> None:
     scene, diary = six_pods(1), Diary()
     decision, warned = _plan(scene, journal=diary)
     assert (decision.reason.code, len(decision.actions), len(decision.held)) == (Code.ROTATE, 1, 3)
-    asked = [entry.detail for entry in scene.world.history if entry.kind == "EvictionAsked"]
+    asked = [entry.detail for entry in scene.world.state.history if entry.kind == "EvictionAsked"]
     assert asked == ["Accepted dry=True"]
     assert warned == []
     assert scene.world.store.read_all() == {}

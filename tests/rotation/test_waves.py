@@ -10,14 +10,14 @@ from equipoise.core.decision import Record
 from equipoise.core.reason import Code
 from equipoise.rotation.balancer import redecide
 from equipoise.rotation.policy import RotationPolicyStatus
+from equipoise.sim.experiment import IMBALANCES, unbalanced
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.load import Constant
-from equipoise.sim.scenes import IMBALANCES, SIX_LOADS, six_pods, unbalanced
-from equipoise.sim.sharing import Partitions
+from equipoise.sim.load import Constant, Partitions
 from equipoise.sim.state import WorkloadState
 from equipoise.sim.world import World
 from tests.support.rotation.running import Killed, Run, run_in
 from tests.support.rotation.tenants import ENFORCE, Diary, Policies, loop_in
+from tests.support.sim.scenes import SIX_LOADS, six_pods
 
 SEEDS = range(2)
 COOLDOWN_SECONDS = 600.0

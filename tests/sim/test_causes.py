@@ -5,8 +5,8 @@ from statistics import median
 import pytest
 
 from equipoise.sim import World
+from equipoise.sim.experiment import CAUSES
 from equipoise.sim.load import Constant
-from equipoise.sim.scenes import CAUSES
 from equipoise.sim.state import WorkloadState
 
 SEEDS = range(30)

@@ -6,8 +6,9 @@ from equipoise.core.cluster import ObjectRef, WorkloadRef
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionResult, StoreConflict
 from equipoise.sim import FaultKind, World
-from equipoise.sim.load import Constant, Spike
+from equipoise.sim.load import Constant
 from equipoise.sim.state import WorkloadState
+from tests.support.sim.scenes import Spike
 
 KEY = WorkloadRef("apps/v1", "Deployment", "shop", "web")
 ABOUT = ObjectRef("apps/v1", "Deployment", "shop", "web")

@@ -8,8 +8,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.ports.cluster import CPU, MEMORY
 from equipoise.recommendation.usage import HistoryReader, PodOwnership
 from equipoise.sim import Delay, FaultKind, Template, World
-from equipoise.sim.autoscaling import SimAutoscalers
-from equipoise.sim.hpa_behavior import Behavior
+from equipoise.sim.hpa import Behavior
 from equipoise.sim.load import Constant, Diurnal
 from equipoise.sim.metrics import STEP_SECONDS, SimHistory
 
@@ -86,10 +85,10 @@ def test_hpas_are_told_word_for_word() -> None:
     world, _ = _world()
     shop = next(iter(world.state.workloads.values()))
     world.add_hpa(shop, replicas_min=2, replicas_max=5, behavior=Behavior())
-    (spec,) = SimAutoscalers(world.state).specs("shop")
+    (spec,) = world.applier.specs("shop")
     target = {"type": "Utilization", "averageUtilization": 70}
     assert spec.metrics == ({"type": "Resource", "resource": {"name": "cpu", "target": target}},)
     assert spec.behavior is not None
     assert spec.behavior["scaleUp"]["policies"][0] == {"type": "Pods", "value": 4, "periodSeconds": 15}
     assert (spec.name, spec.replicas_min, spec.replicas_max) == ("web", 2, 5)
-    assert SimAutoscalers(world.state).specs("yard") == []
+    assert world.applier.specs("yard") == []

@@ -7,8 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.core.cluster import HpaMetric
-from equipoise.sim.hpa import HpaController, HpaPod, NoProposal, SimulatedHpaSpec, milli, propose, recommend
-from equipoise.sim.hpa_behavior import Behavior, HpaMemory, HpaScalingRules
+from equipoise.sim.hpa import (
+    Behavior,
+    HpaController,
+    HpaMemory,
+    HpaPod,
+    HpaScalingRules,
+    NoProposal,
+    SimulatedHpaSpec,
+    milli,
+    propose,
+)
+from tests.support.sim.autoscalers import recommend
 
 CPU_50 = HpaMetric("Resource", "cpu", "Utilization", 50)
 CPU_100M = HpaMetric("Resource", "cpu", "AverageValue", 0.1)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from equipoise.sim.hpa_behavior import (
+from equipoise.sim.hpa import (
     DOWN_BY_DEFAULT,
     UP_BY_DEFAULT,
     Behavior,

@@ -7,10 +7,10 @@ import pytest
 
 from equipoise.core.cluster import HpaMetric
 from equipoise.sim import hpa_fleet
-from equipoise.sim.hpa import HpaController, HpaPod, SimulatedHpaSpec, milli, recommend
-from equipoise.sim.hpa_behavior import HpaMemory
+from equipoise.sim.hpa import HpaController, HpaMemory, HpaPod, SimulatedHpaSpec, milli
 from equipoise.sim.hpa_fleet import Fleet, by_minute, fixed, is_above, replay
 from equipoise.stats.ranks import Floats
+from tests.support.sim.autoscalers import recommend
 
 NAN = math.nan
 MINUTES = 180
@@ -23,7 +23,7 @@ def _fleet(rows: list[tuple[int, int, int, int, int]]) -> Fleet:
 
 def _slowly(fleet: Fleet, row: int, cores: Floats) -> tuple[list[int], float, int, int]:
     """Run one of them pod by pod through the controller's whole algorithm."""
-    request, low, high, target, current = (int(column[row]) for column in fleet.columns)
+    request, low, high, target, current = (int(column[row]) for column in fleet)
     spec = SimulatedHpaSpec((HpaMetric("Resource", "cpu", "Utilization", target),), low, high)
     memory, served, paid, scalings, most = HpaMemory(), [], 0, 0, current
     for minute in range(len(cores)):

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from equipoise.sim import World
-from equipoise.sim.eviction import EvictionApi
+from equipoise.sim.actions import SimActuator
 from equipoise.sim.invariants import InvariantBroken
-from equipoise.sim.load import Constant
-from equipoise.sim.scenes import many_workloads
-from equipoise.sim.sharing import Even
+from equipoise.sim.load import Constant, Even
 from equipoise.sim.store import SimStore
 from equipoise.sim.template import Budget
+from tests.support.sim.scenes import many_workloads
 from tests.support.sim.storm import storm
 
 
@@ -23,7 +22,7 @@ from tests.support.sim.storm import storm
 def test_everything_holds_in_a_storm(seed: int) -> None:
     """Evictions, crashes, dead nodes, rollouts and faults for two hours; checked after every instant."""
     world = storm(seed)
-    kinds = {entry.kind for entry in world.history}
+    kinds = {entry.kind for entry in world.state.history}
     assert {"Created", "Ready", "Gone", "Evicted"} <= kinds
     world.state.touched.update(world.state.workloads)
     world.invariants.check()
@@ -32,14 +31,14 @@ def test_everything_holds_in_a_storm(seed: int) -> None:
 def test_the_same_seed_gives_the_same_history_to_the_byte() -> None:
     """And another seed gives another."""
     first, second, other = storm(7, 1), storm(7, 1), storm(8, 1)
-    assert first.history_hash() == second.history_hash() != other.history_hash()
-    assert list(first.history) == list(second.history)
+    assert first.state.history_hash() == second.state.history_hash() != other.state.history_hash()
+    assert list(first.state.history) == list(second.state.history)
     assert first.cluster.pods() == second.cluster.pods()
 
 
 def test_another_process_gives_the_same_history() -> None:
     """Nothing hangs on the order of a set or on an address in memory."""
-    program = "from tests.support.sim.storm import storm; print(storm(21, 0.5).history_hash())"
+    program = "from tests.support.sim.storm import storm; print(storm(21, 0.5).state.history_hash())"
     hashes = {
         subprocess.run(
             [sys.executable, "-c", program],
@@ -51,7 +50,7 @@ def test_another_process_gives_the_same_history() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert hashes == {storm(21, 0.5).history_hash() + "\n"}
+    assert hashes == {storm(21, 0.5).state.history_hash() + "\n"}
 
 
 def test_how_time_is_cut_changes_nothing() -> None:
@@ -60,7 +59,7 @@ def test_how_time_is_cut_changes_nothing() -> None:
     whole.advance(3600)
     for _ in range(720):
         cut.advance(5)
-    assert whole.history_hash() == cut.history_hash()
+    assert whole.state.history_hash() == cut.state.history_hash()
 
 
 def test_a_new_workload_changes_nothing_for_the_others() -> None:
@@ -78,20 +77,20 @@ def test_a_new_workload_changes_nothing_for_the_others() -> None:
 
 def test_an_api_that_ignores_budgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutation: every eviction passes. The message has the seed."""
-    monkeypatch.setattr(EvictionApi, "allows", lambda *_args, **_options: True)
+    monkeypatch.setattr(SimActuator, "allows", lambda *_args, **_options: True)
     with pytest.raises(InvariantBroken, match=r"seed \d+, at .*left \d+ healthy pods"):
         [storm(seed) for seed in range(5)]
 
 
 def test_an_api_that_counts_down_only_with_the_controller_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutation: two evictions in one moment both pass."""
-    honest = EvictionApi.allows
+    honest = SimActuator.allows
 
-    def forgetful(self: EvictionApi, pdb: Any, pod: Any, *, is_dry_run: bool) -> bool:
+    def forgetful(self: SimActuator, pdb: Any, pod: Any, *, is_dry_run: bool) -> bool:
         del is_dry_run
         return honest(self, pdb, pod, is_dry_run=True)
 
-    monkeypatch.setattr(EvictionApi, "allows", forgetful)
+    monkeypatch.setattr(SimActuator, "allows", forgetful)
     world = World(11)
     world.add_node("node")
     workload = world.add_workload("shop", "web", replicas=4)

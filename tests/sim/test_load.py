@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.sim.load import Constant, Diurnal, Ramp, Spike, Sum, Trace
-from equipoise.sim.scenes import CAUSES
-from equipoise.sim.sharing import Partitions, Sharing, StickyConnections
+from equipoise.sim.experiment import CAUSES
+from equipoise.sim.load import Constant, Diurnal, Partitions, Sharing, StickyConnections
+from tests.support.sim.scenes import Ramp, Spike, Trace
 
 
 def test_shapes_are_what_they_say() -> None:
@@ -24,23 +24,12 @@ def test_shapes_are_what_they_say() -> None:
     assert [ramp.cores(at) for at in (0, 100, 150, 200, 300)] == [1, 1, 2, 3, 3]
     spike = Spike(1, 9, 100, 10)
     assert [spike.cores(at) for at in (99, 100, 109, 110)] == [1, 9, 9, 1]
-    assert Sum((spike, ramp)).cores(105) == pytest.approx(9 + 1.1)
 
 
 def test_a_recorded_trace_holds_each_value_until_the_next() -> None:
-    """With a head or without, at its own times or moved."""
-    rows = ["ts,value", "100,1.5", "160,2", "", "220,0"]
-    trace = Trace.from_csv(rows)
+    """The first one holds before its time too."""
+    trace = Trace((100, 160, 220), (1.5, 2, 0))
     assert [trace.cores(at) for at in (0, 100, 159, 160, 219, 220, 999)] == [1.5, 1.5, 1.5, 2, 2, 0, 0]
-    moved = Trace.from_csv(rows[1:], starts_at=1000)
-    assert [moved.cores(at) for at in (1000, 1060, 1120)] == [1.5, 2, 0]
-
-
-@pytest.mark.parametrize("rows", [[], ["1,2", "1,3"], ["2,1", "1,1"], ["1,nan"], ["1,-1"], ["1,inf"]])
-def test_a_trace_that_makes_no_sense_is_refused(rows: list[str]) -> None:
-    """Empty, backwards, or with values that no load has."""
-    with pytest.raises(ValueError):
-        Trace.from_csv(rows)
 
 
 _STEPS = st.lists(

@@ -10,8 +10,9 @@ from equipoise.core.cluster import Container
 from equipoise.core.errors import WorldFailed
 from equipoise.sim import Delay, FaultKind, SimSettings, Template, World
 from equipoise.sim.autoscaling import sample
-from equipoise.sim.load import Constant, CpuCounter, Ramp
+from equipoise.sim.load import Constant, CpuCounter
 from equipoise.sim.state import PodState, WorkloadState
+from tests.support.sim.scenes import Ramp
 
 TWO = Template(
     containers=(Container("app", 1.0), Container("side", 0.1)),

@@ -2,8 +2,9 @@
 
 from equipoise.core.cluster import HpaMetric
 from equipoise.sim import FaultKind, World
-from equipoise.sim.hpa_behavior import Behavior, HpaScalingRules, ScalingPolicy
+from equipoise.sim.hpa import Behavior, HpaScalingRules, ScalingPolicy
 from equipoise.sim.load import Constant
+from tests.support.sim.autoscalers import pause_autoscaler, resume_autoscaler
 
 RULES = (ScalingPolicy("Pods", 4, 15),)
 
@@ -14,10 +15,10 @@ def test_a_paused_autoscaler_scales_nothing_until_it_goes_on() -> None:
     world.add_node("node")
     workload = world.add_workload("shop", "web", replicas=2, shape=Constant(4.0))
     world.add_hpa(workload, replicas_min=1, replicas_max=6)
-    world.pause_autoscaler(workload, "ScaledObject shop/web is paused by autoscaling.keda.sh/paused")
+    pause_autoscaler(world, workload, "ScaledObject shop/web is paused by autoscaling.keda.sh/paused")
     world.advance(900)
     assert workload.replicas == 2
-    world.resume_autoscaler(workload)
+    resume_autoscaler(world, workload)
     world.advance(900)
     assert workload.replicas == 6
 
@@ -28,7 +29,7 @@ def test_a_slow_watch_shows_a_pause_late() -> None:
     workload = world.add_workload("shop", "web", replicas=0)
     world.faults.add(FaultKind.WATCH_LAG, seconds=600, value=60)
     world.advance(60)
-    world.pause_autoscaler(workload, "paused")
+    pause_autoscaler(world, workload, "paused")
     world.advance(59)
     assert world.cluster.autoscaler_pauses() == {}
     world.advance(60)

@@ -9,8 +9,8 @@ from equipoise.core.reason import Code
 from equipoise.ports import EvictionResult
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.sim import FaultKind
-from equipoise.sim.scenes import many_workloads, six_pods
 from tests.support.rotation.tenants import plan_alone
+from tests.support.sim.scenes import many_workloads, six_pods
 
 
 def _whole(decision: Decision) -> list[Action]:
@@ -78,4 +78,4 @@ def test_hours_pass_in_seconds() -> None:
     world = many_workloads(7, 50, is_checked=False)
     world.advance(2 * 3600)
     assert time.process_time() - started < 60
-    assert any(entry.kind == "Scaled" for entry in world.history)
+    assert any(entry.kind == "Scaled" for entry in world.state.history)

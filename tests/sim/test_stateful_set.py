@@ -1,7 +1,7 @@
 """StatefulSets in the simulator: ordinals, the last goes first, and a name is used again once it is free."""
 
 from equipoise.sim import Delay, Template, World
-from equipoise.sim.sharing import Leases
+from equipoise.sim.load import Leases
 
 
 def _names(world: World) -> list[str]:

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from equipoise.sim.futility import futility, run_until_futile
-from equipoise.sim.scenes import IMBALANCES, Unbalanced, six_pods, unbalanced
+from equipoise.sim.experiment import IMBALANCES, Experiment, Unbalanced, unbalanced
 from equipoise.sim.study import (
     CLOSED_LOOP,
     HOT_ONLY,
@@ -13,13 +12,15 @@ from equipoise.sim.study import (
     LEFT_ALONE,
     SEED,
     STRATEGIES,
-    Experiment,
     Trial,
+    futility,
     hottest_cores,
+    run_until_futile,
     study,
     summary,
     trials,
 )
+from tests.support.sim.scenes import six_pods
 
 WORLDS = 12
 TARGET_CORES = 0.7
@@ -33,7 +34,7 @@ def test_the_mean_of_an_unbalanced_workload_is_at_its_target(cause: str, pods: i
     used = [pod.counter.rate_cores for pod in scene.workload.pods.values() if pod.counter is not None]
     assert len(used) == pods
     assert sum(used) / pods == pytest.approx(TARGET_CORES)
-    assert not [entry for entry in scene.world.history if entry.kind == "Scaled"]
+    assert not [entry for entry in scene.world.state.history if entry.kind == "Scaled"]
 
 
 def test_a_noisy_node_makes_its_own_pods_hot() -> None:
@@ -108,8 +109,8 @@ def test_settings_of_the_policy_reach_the_loop_and_the_rule() -> None:
 
 def test_a_summary_weighs_pods_against_what_they_brought() -> None:
     """Three pods for 30 points are one for ten; a strategy that did nothing has no figures."""
-    one = Trial("key skew", SEED, 1, 2, 40.0, 1.0, 0.6, 1.5, 4, 310.0, has_scaled=False)
-    other = replace(one, seed=2, evicted=1, after_cores=1.1, peak_cores=0.5, ready_min=5)
+    one = Trial(SEED, 2, 40.0, 1.0, 0.6, 1.5, 4, 310.0, has_scaled=False)
+    other = replace(one, evicted=1, after_cores=1.1, peak_cores=0.5, ready_min=5)
     idle = replace(one, strategy=HOTTEST, evicted=0)
     found = summary(SEED, [one, other, idle])
     assert (found.fired, found.evicted, found.ready_min) == (2, 3, 4)

@@ -106,7 +106,7 @@ def test_a_crash_loop_waits_longer_each_time() -> None:
     world, workload = world_with(1, template=template)
     world.advance(3600)
     (pod,) = workload.pods.values()
-    times = [entry.at for entry in world.history if entry.kind == "Crashed"]
+    times = [entry.at for entry in world.state.history if entry.kind == "Crashed"]
     gaps = [round(later - earlier) for earlier, later in pairwise(times)]
     assert gaps[:7] == [16, 26, 46, 86, 166, 306, 306]
     (seen,) = world.cluster.pods()

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from equipoise.cli.journal import expect_safe
 from equipoise.core.errors import BadInput
-from equipoise.dashboard.auth import COOKIE, Gate, expect_safe
+from equipoise.dashboard.server import COOKIE, Gate
 from equipoise.runtime.tokens import RELOAD_SECONDS, Tokens
 
 TOKEN = "a-long-enough-token"

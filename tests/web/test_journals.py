@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.adapters.journal import JsonLines
-from equipoise.dashboard import data as reading
-from equipoise.dashboard.data import Filter, Journals
+from equipoise.adapters.journal import JsonLines, Query
+from equipoise.dashboard import views as reading
+from equipoise.dashboard.views import Journals
 from tests.support.journal.worlds import NOON, Clock, calm, hot, journal
 
 LATER = 4e9
@@ -88,7 +88,7 @@ def test_a_damaged_journal_is_one_line_and_the_others_are_read(tmp_path: Path) -
     rows.close()
     names = ("good.db", "bytes.db", "lines.jsonl", "folder.db", "other.db", "rows.db", "none.db")
     source = Journals(tuple(tmp_path / name for name in names))
-    for found in (source.newest(), source.of_balancer("rotation"), source.listed(Filter())):
+    for found in (source.newest(), source.of_balancer("rotation"), source.listed(Query())):
         assert len(found.records) == 1
         assert len(found.errors) == 6
         assert all("\n" not in line for line in found.errors)
@@ -116,14 +116,14 @@ def test_the_list_is_paged_without_a_gap(tmp_path: Path, name: str) -> None:
     kept.append(*(hot(number, NOON + number, f"shop/{number}") for number in order))
     source = Journals((path,))
     seen: list[str] = []
-    chosen = Filter()
+    chosen = Query()
     for turn in range(5):
         page = source.listed(chosen)
         seen += [record.decision.subject for record in page.records]
         kept.append(calm(900 + turn, NOON + 900 + turn, f"late/{turn}"))
         if not page.is_cut:
             break
-        chosen = Filter(before=page.records[-1].id)
+        chosen = Query(before=page.records[-1].id)
     kept.close()
     assert seen == [f"shop/{number}" for number in sorted(order, reverse=True)]
 
@@ -134,11 +134,11 @@ def test_the_list_is_narrowed(tmp_path: Path) -> None:
     with journal(path) as kept:
         kept.append(hot(1, subject="shop/web"), calm(2, subject="mail/web"))
     source = Journals((path,))
-    assert len(source.listed(Filter(balancer="rotation")).records) == 2
-    assert source.listed(Filter(balancer="qos")).records == ()
-    assert len(source.listed(Filter(reason="Rotate")).records) == 1
-    assert len(source.listed(Filter(subject="*/web")).records) == 2
-    assert len(source.listed(Filter(subject="mail/*")).records) == 1
+    assert len(source.listed(Query(balancer="rotation")).records) == 2
+    assert source.listed(Query(balancer="qos")).records == ()
+    assert len(source.listed(Query(reason="Rotate")).records) == 1
+    assert len(source.listed(Query(subject="*/web")).records) == 2
+    assert len(source.listed(Query(subject="mail/*")).records) == 1
 
 
 def test_a_subject_that_looks_like_a_pattern_is_itself(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ from tests.support.journal.worlds import hot, journal
 READ = """
 import sys
 from pathlib import Path
-from equipoise.dashboard.data import Filter, Journals
+from equipoise.adapters.journal import Query
+from equipoise.dashboard.views import Journals
 source = Journals((Path(sys.argv[1]),))
 for line in sys.stdin:
-    found = source.listed(Filter())
+    found = source.listed(Query())
     print(len(found.records), *found.errors, flush=True)
 """
 MOUNT = "mount --bind -o ro {0} {0} && ! touch {0}/probe 2>/dev/null && exec {1} -c '{2}' {0}/journal.db"

@@ -222,23 +222,6 @@ def _as_path(data: bytes | None, path: str | None) -> Iterator[str | None]:
             yield file.name
 
 
-__all__ = [
-    "NO_RETRIES",
-    "RETRIED_STATUSES",
-    "AnswerTooLarge",
-    "Backoff",
-    "TryAgain",
-    "explain",
-    "may_pass",
-    "never_connected",
-    "one_line",
-    "parse_retry_after",
-    "read_bounded",
-    "tls_context",
-    "with_retries",
-]
-
-
 class AnswerTooLarge(Exception):  # noqa: N818 - reads as a fact
     """A body beyond the size that we are ready to hold."""
 
@@ -281,25 +264,27 @@ _CLAUSES: tuple[tuple[tuple[type[BaseException], ...], str | None], ...] = (
 
 def explain(error: BaseException, address: str) -> str:
     """Return in one clause why this address could not be reached."""
-    chain = list(_chain(error))
+    chain = list(causes(error))
     through = " through its proxy" if any(isinstance(e, exceptions.ProxyError) for e in chain) else ""
-    return f"cannot reach {shown_url(address)}{through}: {_why(chain)}"
+    clauses = filter(None, map(_clause, reversed(chain)))
+    why = next(clauses, None) or one_line(f"{type(chain[-1]).__name__}: {chain[-1]}")
+    return f"cannot reach {shown_url(address)}{through}: {why}"
 
 
 def never_connected(error: BaseException) -> bool:
     """Whether the request cannot have reached the server, so that sending it again is harmless."""
     kinds = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError, exceptions.ProxyError)
-    return any(isinstance(e, (*kinds, ssl.SSLCertVerificationError)) for e in _chain(error))
+    return any(isinstance(e, (*kinds, ssl.SSLCertVerificationError)) for e in causes(error))
 
 
 def may_pass(error: BaseException) -> bool:
     """Whether trying again can help: TLS that does not agree now will not agree in a second."""
     lasting = (ssl.SSLError, exceptions.LocationValueError, AnswerTooLarge)
     passing = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-    return not any(isinstance(e, lasting) and not isinstance(e, passing) for e in _chain(error))
+    return not any(isinstance(e, lasting) and not isinstance(e, passing) for e in causes(error))
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an exception and its causes, which urllib3 stores in three places."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -311,14 +296,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         if not isinstance(inner, BaseException):
             inner = next((arg for arg in error.args if isinstance(arg, BaseException)), None)
         error = inner
-
-
-def _why(chain: list[BaseException]) -> str:
-    for error in reversed(chain):
-        clause = _clause(error)
-        if clause is not None:
-            return clause
-    return one_line(f"{type(chain[-1]).__name__}: {chain[-1]}")
 
 
 def _clause(error: BaseException) -> str | None:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from sys import intern
-from typing import Protocol
 from urllib.parse import quote
 
 import msgspec
 import numpy as np
 
+from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import parse_time
 from equipoise.adapters.kubernetes.errors import ApiError, elements, members, outline_of
 from equipoise.adapters.prometheus.metrics import Number
@@ -32,21 +32,6 @@ class ResourceMetricsAbsent(WorldFailed):
 
 class ResourceMetricsMalformed(WorldFailed):
     """The answer is no valid list of pod metrics."""
-
-
-class UsageReader(Protocol):
-    """The methods of the Kubernetes client that are used."""
-
-    @property
-    def address(self) -> str:
-        """Return the API server's name in messages."""
-        ...
-
-    def get(
-        self, path: str, params: Mapping[str, str | int | bool] | None = None, *, bytes_max: int = ...
-    ) -> bytes:
-        """Read a path; a refusal raises."""
-        ...
 
 
 class _PodMeta(msgspec.Struct, gc=False):
@@ -83,7 +68,7 @@ class _List(msgspec.Struct, gc=False):
 class ResourceMetrics:
     """CPU usage from metrics.k8s.io. Its window is the server's own, mostly 10 to 30 seconds."""
 
-    api: UsageReader
+    api: Client
     memory_max_bytes: int = 256 * 1024 * 1024
 
     def cpu_usage(
@@ -93,10 +78,11 @@ class ResourceMetrics:
         del at
         asked = {ns: frozenset(pods) for ns, pods in pods_by_namespace.items() if pods}
         rows = _UsageRows()
-        for path in self._paths(asked):
+        paths = [f"{ROOT}/namespaces/{quote(namespace, safe='')}/pods" for namespace in sorted(asked)]
+        for path in paths if len(asked) <= NAMESPACES_ONE_BY_ONE_MAX else [f"{ROOT}/pods"]:
             for pod in self._list(path):
                 if pod is None:
-                    rows.miss()
+                    rows.unreadable += 1
                 elif pod.metadata.name in asked.get(pod.metadata.namespace, ()):
                     rows.add(pod)
         return rows.usage(f"{self.api.address}{ROOT}", window_seconds)
@@ -113,11 +99,6 @@ class ResourceMetrics:
     def ready(self) -> None:
         """Raise ResourceMetricsAbsent unless the API is served."""
         self._get(ROOT, {})
-
-    def _paths(self, asked: Mapping[str, object]) -> list[str]:
-        if len(asked) > NAMESPACES_ONE_BY_ONE_MAX:
-            return [f"{ROOT}/pods"]
-        return [f"{ROOT}/namespaces/{quote(namespace, safe='')}/pods" for namespace in sorted(asked)]
 
     def _list(self, path: str) -> Iterator[_PodMetrics | None]:
         """Read a list page by page; None stands for a pod that cannot be read."""
@@ -157,7 +138,7 @@ class _UsageRows:
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, str], tuple[float, float]] = {}
         self._window_seconds = 0.0
-        self._unreadable = 0
+        self.unreadable = 0
 
     def add(self, pod: _PodMetrics) -> None:
         """Take the containers of one pod that can be read."""
@@ -165,28 +146,24 @@ class _UsageRows:
             sampled_at = parse_time(pod.timestamp)
             window_seconds = parse_seconds(pod.window)
         except DECODE_ERRORS:
-            self._unreadable += len(pod.containers or ())
+            self.unreadable += len(pod.containers or ())
             return
         self._window_seconds = max(self._window_seconds, window_seconds)
         for container in pod.containers or ():
             cores = _cores(container.usage.cpu)
             if cores is None:
-                self._unreadable += 1
+                self.unreadable += 1
                 continue
             key = (intern(pod.metadata.namespace), pod.metadata.name, intern(container.name))
             before = self._found.get(key)
             if before is None or sampled_at > before[1]:
                 self._found[key] = (cores, sampled_at)
 
-    def miss(self) -> None:
-        """Count a pod that cannot be read."""
-        self._unreadable += 1
-
     def usage(self, source: str, window_seconds: float) -> CpuUsage:
         keys = list(self._found)
         columns = np.array(list(self._found.values()), dtype=np.float64).reshape(len(keys), 2)
         left_out = "pods or containers have a usage, time or window that cannot be read: left out"
-        warnings = (f"{self._unreadable} {left_out}",) if self._unreadable else ()
+        warnings = (f"{self.unreadable} {left_out}",) if self.unreadable else ()
         return CpuUsage(
             namespaces=[key[0] for key in keys],
             pods=[key[1] for key in keys],

@@ -4,16 +4,18 @@ An agent needs its permissions to restore what it throttled. So before an uninst
 `retire` removes the DaemonSet and waits for the agents to end.
 """
 
+import os
 import re
 import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.options import in_namespace, option
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.crd.targets import Mode
 
@@ -21,44 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from equipoise.adapters.kubernetes import Client
-    from equipoise.adapters.kubernetes.actions import DaemonPod
     from equipoise.runtime.agent.run import AgentSettings
 
 
 RESTORED = frozenset({"Done", "Gone"})
-NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 PORT = re.compile(r"[0-9]{1,5}")
-
-
-class Crane(StrEnum):
-    """Whether policies of CRDs that Crane installed are served."""
-
-    AUTO = "auto"
-    ON = "on"
-
-
-class UsageOf(StrEnum):
-    """Whose CPU and memory is the node's usage."""
-
-    MACHINE = "machine"
-    PODS = "pods"
-
-
-class LogLevel(StrEnum):
-    """The minimum level of log lines."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    """The format of log lines."""
-
-    AUTO = "auto"
-    JSON = "json"
-    CONSOLE = "console"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,70 +35,66 @@ class AgentOptions:
     """The options of `equipoise agent`."""
 
     node: Annotated[str, typer.Option(metavar="NAME", envvar="NODE_NAME", help="The node that it runs on.")]
-    interval: Annotated[str, typer.Option(metavar="SPAN", help="How long between two looks, from 1s.")] = (
-        "10s"
-    )
+    interval: Annotated[str, option("SPAN", "How long between two looks, from 1s.")] = "10s"
     mode: Annotated[
         Mode,
         typer.Option(envvar="EQUIPOISE_COMPAT_MODE", help="Preview says what it would do; Enforce does it."),
     ] = Mode.PREVIEW
     crane: Annotated[
-        Crane,
+        Literal["auto", "on"],
         typer.Option(envvar="EQUIPOISE_COMPAT_CRANE", help="on acts also where Crane's kinds are found."),
-    ] = Crane.AUTO
-    state: Annotated[
-        str, typer.Option(metavar="FILE", help="Where on the host's disk it keeps what it has throttled.")
-    ] = "/var/lib/equipoise/agent/state.json"
-    cgroups: Annotated[str, typer.Option(metavar="FOLDER", help="Where cgroups are mounted.")] = (
-        "/sys/fs/cgroup"
+    ] = "auto"
+    state: Annotated[str, option("FILE", "Where on the host's disk it keeps what it has throttled.")] = (
+        "/var/lib/equipoise/agent/state.json"
     )
-    cgroup_parent: Annotated[
-        str, typer.Option(metavar="PATH", help="Below which cgroup kubepods is; found when not given.")
-    ] = ""
-    proc: Annotated[str, typer.Option(metavar="FOLDER", help="Where the host's /proc is.")] = "/proc"
+    cgroups: Annotated[str, option("FOLDER", "Where cgroups are mounted.")] = "/sys/fs/cgroup"
+    cgroup_parent: Annotated[str, option("PATH", "Below which cgroup kubepods is; found when not given.")] = (
+        ""
+    )
+    proc: Annotated[str, option("FOLDER", "Where the host's /proc is.")] = "/proc"
     usage_of: Annotated[
-        UsageOf,
+        Literal["machine", "pods"],
         typer.Option(help="Whose CPU and memory waterlines are about: all of the machine, or its pods."),
-    ] = UsageOf.MACHINE
+    ] = "machine"
     evictions_per_round: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, max=10**6, help="By default a tenth of the pods, at least one."),
+        int | None, option("N", "By default a tenth of the pods, at least one.", min=0, max=10**6)
     ] = None
-    excess: Annotated[
-        int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")
-    ] = 0
+    excess: Annotated[int, option("PERCENT", "Widen gaps by so much.", min=0, max=1000)] = 0
     journal: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Where decisions are kept; by default beside the state, '' nowhere."
-        ),
+        str | None, option("FILE", "Where decisions are kept; by default beside the state, '' nowhere.")
     ] = None
     cleanup: Annotated[
         bool, typer.Option("--cleanup", help="Give back what an agent has left throttled, and end.")
     ] = False
-    http_address: Annotated[
-        str, typer.Option(metavar="[HOST]:PORT", help="Where health and metrics answer.")
-    ] = ":8081"
-    operator_namespace: options.OperatorNamespace = "equipoise-system"
-    log_level: Annotated[LogLevel, typer.Option(help="How much is said.")] = LogLevel.INFO
-    log_format: Annotated[LogFormat, typer.Option(help="How it is said.")] = LogFormat.AUTO
+    http_address: Annotated[str, option("[HOST]:PORT", "Where health and metrics answer.")] = ":8081"
+    operator_namespace: options.OperatorNamespace = options.OPERATOR_NAMESPACE
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], typer.Option(help="How much is said.")
+    ] = "info"
+    log_format: Annotated[Literal["auto", "json", "console"], typer.Option(help="How it is said.")] = "auto"
     kubernetes: options.KubernetesOptions
 
     def settings(self) -> "AgentSettings":
-        """Return the validated options as the agent's settings."""
+        """Return the options as the agent's settings; raises BadInput for one that is wrong."""
         from equipoise.runtime.agent.run import AgentSettings
         from equipoise.runtime.settings import Logs
 
+        # In a field selector, an empty name would select the pods without a node.
+        if not options.OBJECT.fullmatch(self.node):
+            raise BadInput(f"--node: expected the name of a node, got {self.node!r}")
+        interval_seconds = options.parse_span("--interval", self.interval)
+        if not 1 <= interval_seconds <= 3600:  # noqa: PLR2004 - as in the message
+            raise BadInput(f"--interval: expected from 1s to 1h, got {self.interval!r}")
         return AgentSettings(
-            node=_node(self.node),
-            interval_seconds=_interval(self.interval),
+            node=self.node,
+            interval_seconds=interval_seconds,
             is_enforced=self.mode is Mode.ENFORCE,
-            takes_over=self.crane is Crane.ON,
+            takes_over=self.crane == "on",
             state_file=_file(self.state, "--state"),
             cgroups=self.cgroups,
             cgroup_parent=self.cgroup_parent,
             proc=self.proc,
-            is_of_pods=self.usage_of is UsageOf.PODS,
+            is_of_pods=self.usage_of == "pods",
             evictions_per_round=self.evictions_per_round,
             excess_percent=self.excess,
             http_address=_address(self.http_address),
@@ -137,7 +102,7 @@ class AgentOptions:
             kubeconfig=self.kubernetes.kubeconfig,
             context=self.kubernetes.context,
             journal=_journal(self.journal, self.state),
-            logs=Logs(level=self.log_level.value, format=self.log_format.value),
+            logs=Logs(level=self.log_level, format=self.log_format),
         )
 
 
@@ -160,16 +125,7 @@ def agent(*, agent: AgentOptions) -> None:
         raise WorldFailed(f"node {agent.node}: {not_restored} could not be given back; --cleanup tries again")
 
 
-def _node(name: str) -> str:
-    """Return a valid node name; in a field selector, an empty one would select pods without a node."""
-    if not NODE_NAME.fullmatch(name):
-        raise BadInput(f"--node: expected the name of a node, got {name!r}")
-    return name
-
-
 def _file(path: str, flag: str) -> str:
-    from pathlib import Path
-
     if not Path(path).name or "\0" in path or _is_used_folder(path):
         raise BadInput(f"{flag}: expected a file, got {path!r}")
     return path
@@ -177,8 +133,6 @@ def _file(path: str, flag: str) -> str:
 
 def _is_used_folder(path: str) -> bool:
     """Return whether the path is a folder that is not empty; an empty one is replaced by the file."""
-    import os
-
     try:
         with os.scandir(path) as entries:
             return any(True for _ in entries)
@@ -189,20 +143,11 @@ def _is_used_folder(path: str) -> bool:
 
 
 def _journal(path: str | None, state: str) -> str:
-    from pathlib import Path
-
     if path is None:
         return str(Path(state).with_name("journal.db"))
     if path and Path(_file(path, "--journal")).absolute() == Path(state).absolute():
         raise BadInput("--journal: expected another file than --state")
     return path
-
-
-def _interval(text: str) -> float:
-    seconds = options.parse_span("--interval", text)
-    if not 1 <= seconds <= 3600:  # noqa: PLR2004 - as in the message
-        raise BadInput(f"--interval: expected from 1s to 1h, got {text!r}")
-    return seconds
 
 
 def _address(text: str) -> str:
@@ -226,17 +171,8 @@ def retire(
         str,
         typer.Argument(metavar="DAEMONSET", help="The agents' DaemonSet.", callback=options.expect_object),
     ] = "equipoise-agent",
-    namespace: Annotated[
-        str,
-        typer.Option(
-            "-n",
-            "--namespace",
-            metavar="NAME",
-            help="Where Equipoise is installed.",
-            callback=options.expect_namespace,
-        ),
-    ] = "equipoise-system",
-    timeout: Annotated[str, typer.Option(metavar="SPAN", help="How long to wait for the agents.")] = "60s",
+    namespace: Annotated[str, in_namespace("Where Equipoise is installed.")] = options.OPERATOR_NAMESPACE,
+    timeout: Annotated[str, option("SPAN", "How long to wait for the agents.")] = "60s",
     kubernetes: options.KubernetesOptions,
 ) -> None:
     """Remove the node agents, and wait until each has given back what it throttled and its taint."""
@@ -253,7 +189,12 @@ def retire(
         if not remaining:
             break
         if time.monotonic() >= until:
-            raise WorldFailed(_remaining(remaining, namespace, timeout))
+            named = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in remaining[:NAMED_MAX])
+            more = f" and {len(remaining) - NAMED_MAX} more" if len(remaining) > NAMED_MAX else ""
+            raise WorldFailed(
+                f"namespace {namespace}: after {timeout} some agents are still there, so that their nodes "
+                f"may be throttled or tainted: {named}{more}"
+            )
         time.sleep(POLL_SECONDS)
     print("No agent is left: what they throttled is given back.")
 
@@ -262,23 +203,9 @@ def retire(
 def _until(until: float, client: "Client") -> "Iterator[Client]":
     """Yield a session whose requests end by the deadline, even if the server does not answer."""
     remaining_seconds, usual = max(until - time.monotonic(), REQUEST_SECONDS_MIN), client.limits
-    limits = replace(
-        usual,
-        connect_seconds=min(usual.connect_seconds, remaining_seconds),
-        read_seconds=min(usual.read_seconds, remaining_seconds),
-        answer_seconds=min(usual.answer_seconds, remaining_seconds),
-    )
-    backoff = replace(
-        client.backoff, total_max_seconds=min(client.backoff.total_max_seconds, remaining_seconds)
-    )
+    names = ("connect_seconds", "read_seconds", "answer_seconds")
+    limits = replace(usual, **{name: min(getattr(usual, name), remaining_seconds) for name in names})
+    in_all_seconds = min(client.backoff.total_max_seconds, remaining_seconds)
+    backoff = replace(client.backoff, total_max_seconds=in_all_seconds)
     with closing(client.with_own_connections(backoff=backoff, limits=limits)) as session:
         yield session
-
-
-def _remaining(remaining: "list[DaemonPod]", namespace: str, timeout: str) -> str:
-    named = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in remaining[:NAMED_MAX])
-    more = f" and {len(remaining) - NAMED_MAX} more" if len(remaining) > NAMED_MAX else ""
-    return (
-        f"namespace {namespace}: after {timeout} some agents are still there, so that their nodes may be "
-        f"throttled or tainted: {named}{more}"
-    )

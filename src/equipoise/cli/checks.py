@@ -5,21 +5,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster
 from equipoise.adapters.kubernetes.kinds import ListPage
 from equipoise.adapters.kubernetes.structs import RawObject
 from equipoise.cli.session import ClusterRequest
-from equipoise.core.cluster import Pod
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import CpuUsage, Metrics
 from equipoise.rotation.observe import SAMPLE_AGE_MAX_SECONDS
-from equipoise.runtime.metrics_source import (
-    PrometheusOptions,
-    find_prometheus,
-    prometheus_metrics,
-    resource_metrics,
-)
+from equipoise.runtime import metrics_source
 
 REMEDIES = {
     "metrics-server": 'Grant it: apiGroups: ["metrics.k8s.io"], resources: ["pods"], verbs: ["list"].',
@@ -63,14 +58,7 @@ OTHER_CONTROLLERS = {
     "autoscaling.k8s.io": "Vertical Pod Autoscaler",
     "argoproj.io": "Argo",
 }
-OTHER_DEPLOYMENTS = (
-    "descheduler",
-    "craned",
-    "crane-agent",
-    "koord-descheduler",
-    "cluster-autoscaler",
-    "goldilocks-controller",
-)
+OTHER_SCALERS = "descheduler,craned,crane-agent,koord-descheduler,cluster-autoscaler,goldilocks-controller"
 
 
 class _NamedEntry(msgspec.Struct):
@@ -133,33 +121,30 @@ def _with_source(checks: list[Check]) -> list[Check]:
     if any(check.remedy == NOBODY_YET for check in sources):
         return checks  # no pod could be measured, which proves nothing about the source
     if any(check.status == "ok" for check in sources):
-        return [_forgiven(check) if check in sources else check for check in checks]
+        forgiven = [check for check in sources if check.status == "fail"]
+        return [replace(check, status="warn") if check in forgiven else check for check in checks]
+    sentence = "No source gives fresh CPU usage, so no pod can be judged."
     remedy = "Install Prometheus or metrics-server, or give --prometheus-url."
-    return [
-        *checks,
-        Check("usage", "fail", "No source gives fresh CPU usage, so no pod can be judged.", remedy),
-    ]
-
-
-def _forgiven(check: Check) -> Check:
-    """Return a failed check as a warning: one working source is enough."""
-    return msgspec.structs.replace(check, status="warn") if check.status == "fail" else check
+    return [*checks, Check("usage", "fail", sentence, remedy)]
 
 
 def _clock(name: str, ahead_seconds: float | None, owner: str) -> Check:
     if ahead_seconds is None:
         return Check(name, "warn", f"The clock of {owner} could not be read.")
-    sentence = (
-        f"The clock of {owner} is {abs(ahead_seconds):.0f} s {'ahead' if ahead_seconds > 0 else 'behind'}."
-    )
     if abs(ahead_seconds) <= SKEW_OK_SECONDS:
         return Check(name, "ok", f"The clock of {owner} agrees with ours to {SKEW_OK_SECONDS:.0f} s.")
     status: Status = "warn" if abs(ahead_seconds) <= SKEW_MAX_SECONDS else "fail"
+    way = "ahead" if ahead_seconds > 0 else "behind"
+    sentence = f"The clock of {owner} is {abs(ahead_seconds):.0f} s {way}."
     return Check(name, status, sentence, "Run NTP on both; ages and freshness are judged by our clock.")
 
 
+def _where(namespace: str | None) -> str:
+    return f"in namespace {namespace}" if namespace else "in every namespace"
+
+
 def _rights(client: Client, namespace: str | None) -> Iterator[Check]:
-    where = f"in namespace {namespace}" if namespace else "in every namespace"
+    where = _where(namespace)
     missing = [right for right in READS if not client.can_i(*right[:3], namespace, right[3])]
     if not missing:
         yield Check("rights", "ok", f"All {len(READS)} rights that a plan needs are there, {where}.")
@@ -168,12 +153,8 @@ def _rights(client: Client, namespace: str | None) -> Iterator[Check]:
     if client.can_i(*EVICT[:3], namespace, EVICT[3]):
         yield Check("eviction", "ok", f"May evict pods {where}.")
     else:
-        yield Check(
-            "eviction",
-            "warn",
-            f"May not evict pods {where}; a plan does not need it.",
-            f"To act: {_rule(EVICT)}.",
-        )
+        sentence = f"May not evict pods {where}; a plan does not need it."
+        yield Check("eviction", "warn", sentence, f"To act: {_rule(EVICT)}.")
 
 
 def _spoken(right: tuple[str, str, str, str]) -> str:
@@ -193,11 +174,9 @@ def _groups(client: Client) -> set[str]:
 
 def _kinds(client: Client) -> Iterator[Check]:
     found = sorted(_groups(client) & set(GROUPS_OF_OURS))
-    if found:
-        names = ", ".join(f"{GROUPS_OF_OURS[group]} ({group})" for group in found)
-        yield Check("kinds", "ok", f"Installed: {names}.")
-    else:
-        yield Check("kinds", "ok", "No custom resource of ours is installed, and a plan needs none.")
+    names = ", ".join(f"{GROUPS_OF_OURS[group]} ({group})" for group in found)
+    none = "No custom resource of ours is installed, and a plan needs none."
+    yield Check("kinds", "ok", f"Installed: {names}." if found else none)
 
 
 def _ledger(client: Client, namespace: str | None) -> Iterator[Check]:
@@ -209,7 +188,7 @@ def _ledger(client: Client, namespace: str | None) -> Iterator[Check]:
         if error.status != NOT_FOUND:
             raise
         is_served = False
-    where = f"in namespace {namespace}" if namespace else "in every namespace"
+    where = _where(namespace)
     missing = [right for right in LEDGERS if not client.can_i(*right[:3], namespace)]
     if not is_served:
         sentence = "The kind Ledger is not installed, so `apply` holds everything; a plan does not need it."
@@ -228,21 +207,16 @@ def _controllers(client: Client) -> Iterator[Check]:
     if client.can_i("list", "apps", "deployments"):
         others += _other_deployments(client)
     if others:
-        yield Check(
-            "controllers",
-            "warn",
-            f"Also moves or scales pods here: {', '.join(others)}.",
-            "Exclude from it what Equipoise is to look after.",
-        )
+        sentence = f"Also moves or scales pods here: {', '.join(others)}."
+        yield Check("controllers", "warn", sentence, "Exclude from it what Equipoise is to look after.")
     else:
         yield Check("controllers", "ok", "Nothing else that we know moves or resizes pods here.")
 
 
 def _other_deployments(client: Client) -> list[str]:
-    names = ",".join(OTHER_DEPLOYMENTS)
     found: set[str] = set()
     for label in ("app.kubernetes.io/name", "app", "k8s-app"):
-        params: dict[str, str | int] = {"labelSelector": f"{label} in ({names})", "limit": 50}
+        params: dict[str, str | int] = {"labelSelector": f"{label} in ({OTHER_SCALERS})", "limit": 50}
         page = client.get_as(ListPage[RawObject], "/apis/apps/v1/deployments", params)
         found |= {f"{one.metadata.namespace}/{one.metadata.name}" for one in page.items or ()}
     return sorted(found)
@@ -250,22 +224,22 @@ def _other_deployments(client: Client) -> list[str]:
 
 def _metrics_server(client: Client, namespace: str | None) -> Iterator[Check]:
     if "metrics.k8s.io" not in _groups(client):
+        sentence = "metrics.k8s.io is not served; an HPA on CPU needs it too."
         yield Check(
-            "metrics-server",
-            "warn",
-            "metrics.k8s.io is not served; an HPA on CPU needs it too.",
-            "Install metrics-server, unless Prometheus is enough.",
+            "metrics-server", "warn", sentence, "Install metrics-server, unless Prometheus is enough."
         )
         return
-    yield _freshness("metrics-server", resource_metrics(client), client, namespace)
+    yield _freshness("metrics-server", metrics_source.resource_metrics(client), client, namespace)
 
 
-def _prometheus(options: PrometheusOptions, client: Client, namespace: str | None) -> Iterator[Check]:
+def _prometheus(
+    options: metrics_source.PrometheusOptions, client: Client, namespace: str | None
+) -> Iterator[Check]:
     from equipoise.adapters.prometheus.discover import NAMESPACES, look_elsewhere
     from equipoise.adapters.prometheus.errors import Ambiguous, NotFound, QueryFailed, Unavailable, Undecided
 
     try:
-        found = find_prometheus(client, options) if options.url is None else None
+        found = metrics_source.find_prometheus(client, options) if options.url is None else None
     except (NotFound, Ambiguous, Undecided) as error:
         is_none = isinstance(error, NotFound)
         words = "Name its namespace or its address, unless metrics-server is enough."
@@ -277,8 +251,8 @@ def _prometheus(options: PrometheusOptions, client: Client, namespace: str | Non
         elsewhere = look_elsewhere(client, options.namespaces or NAMESPACES)
         parts = [f"{found.candidate} is used: {found.how}", *found.others, str(elsewhere)]
         yield Check("prometheus-choice", "ok", f"{'; '.join(parts)}.")
-    metrics = prometheus_metrics(client, options, found)
-    build = metrics.build_info()
+    metrics = metrics_source.prometheus_metrics(client, options, found)
+    build = metrics.client.build_info()
     yield Check("prometheus-server", "ok", f"{build.flavour} {build.version} at {metrics.client.address}.")
     yield _clock("prometheus-clock", metrics.server_time() - time.time(), "Prometheus")
     whom = "it" if build.flavour == "unknown" else build.flavour
@@ -310,8 +284,10 @@ def _freshness(name: str, metrics: Metrics, client: Client, namespace: str | Non
 
     `before` is put before the remedy for missing samples.
     """
-    running = [pod for pod in KubernetesCluster(client).pods(namespace) if _is_running(pod)]
-    pods = [pod for pod in running if _is_measurable(pod)]
+    pods_found = KubernetesCluster(client).pods(namespace)
+    running = [pod for pod in pods_found if pod.phase == "Running" and pod.is_ready]
+    # A younger pod has no rate of its CPU usage yet.
+    pods = [pod for pod in running if time.time() - pod.created_at > SAMPLE_AGE_MAX_SECONDS]
     young = len(running) - len(pods)
     if not pods:
         few = "1 pod runs" if young == 1 else f"{young} pods run"
@@ -349,16 +325,5 @@ def _partial(usage: CpuUsage, created: Mapping[tuple[str, str], float], now: flo
     if usage.is_covered is None:
         return 0
     rows = zip(usage.namespaces, usage.pods, usage.is_covered.tolist(), strict=True)
-    return len(
-        {(place, pod) for place, pod, is_covered in rows if not is_covered}
-        & {key for key, at in created.items() if at <= now - WINDOW_SECONDS}
-    )
-
-
-def _is_running(pod: Pod) -> bool:
-    return pod.phase == "Running" and pod.is_ready
-
-
-def _is_measurable(pod: Pod) -> bool:
-    """Return whether a pod is old enough for a rate of its CPU usage."""
-    return time.time() - pod.created_at > SAMPLE_AGE_MAX_SECONDS
+    in_part = {(place, pod) for place, pod, is_covered in rows if not is_covered}
+    return len(in_part & {key for key, at in created.items() if at <= now - WINDOW_SECONDS})

@@ -6,18 +6,20 @@
 
 import getpass
 import sys
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.options import in_namespace, option
+from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.runtime.output import Format, plain, print_document, tell
 
 if TYPE_CHECKING:
     from equipoise.adapters.kubernetes import Client
-    from equipoise.cli.checks import Check
-    from equipoise.cli.manifests import Installed, ValidationReport
+    from equipoise.cli.manifests import ValidationReport
 
 
 app = typer.Typer(help="The definitions of our custom resources.", no_args_is_help=True)
@@ -28,24 +30,19 @@ Names = Annotated[
 ]
 
 
-class Notation(StrEnum):
-    """How documents are written."""
-
-    YAML = "yaml"
-    JSON = "json"
-
-
 @app.command("print")
 def print_(
     names: Names = None,
-    output: Annotated[Notation, typer.Option("-o", "--output", help="How to write them.")] = Notation.YAML,
+    output: Annotated[
+        Literal["yaml", "json"], typer.Option("-o", "--output", help="How to write them.")
+    ] = "yaml",
 ) -> None:
     """Print the definitions, ready for kubectl. Needs no cluster and changes nothing."""
     from equipoise.cli.manifests import chosen_kinds
     from equipoise.crd.definition import definition
 
     definitions = [definition(kind) for kind in chosen_kinds(names or ())]
-    if output is Notation.YAML:
+    if output == "yaml":
         sys.stdout.write(as_yaml(definitions))
     elif len(definitions) == 1:
         print_document(definitions[0], Format.JSON)
@@ -54,7 +51,6 @@ def print_(
 
 
 def as_yaml(definitions: list[dict[str, Any]]) -> str:
-    """Return the definitions as YAML documents in one text."""
     from equipoise.core.documents import dump
 
     return "---\n".join(dump(one, allow_unicode=False) for one in definitions)
@@ -74,7 +70,9 @@ def apply(
 
     done = list(install(kubernetes.connect(), chosen_kinds(names or ()), is_dry_run=dry_run))
     if output is Format.TABLE:
-        _print_installed(done)
+        _print_rows(
+            (one.result, "green" if one.is_fine else "bold red", one.name, one.sentence, "") for one in done
+        )
     else:
         print_document(InstallReport(dry_run, done), output)
     failed = [one for one in done if not one.is_fine]
@@ -83,45 +81,20 @@ def apply(
         raise typer.Exit(1)
 
 
-def _print_installed(done: "list[Installed]") -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from equipoise.runtime.console import Console
-
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for one in done:
-        colour = "green" if one.is_fine else "bold red"
-        table.add_row(Text(one.result, style=colour), Text(one.name, style="bold"), Text(one.sentence))
-    Console().print(table)
-
-
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 @options.expanded
 def doctor(
     *,
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            "-n",
-            "--namespace",
-            metavar="NAME",
-            help="The namespace; by default all of them.",
-            callback=options.expect_namespace,
-        ),
-    ] = None,
+    namespace: Annotated[str | None, in_namespace("The namespace; by default all of them.")] = None,
     output: options.Output = Format.TABLE,
     kubernetes: options.KubernetesOptions,
     prometheus: options.PrometheusFlags,
     redis: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL",
-            envvar="EQUIPOISE_REDIS_URL",
-            show_envvar=False,
-            help="The server of the pools, to check that it evicts no keys.",
+        option(
+            "URL", "The server of the pools, to check that it evicts no keys.", envvar="EQUIPOISE_REDIS_URL"
         ),
     ] = None,
 ) -> None:
@@ -135,7 +108,10 @@ def doctor(
     request = options.cluster_request(kubernetes, scope, prometheus)
     checks = examine(request, redis)
     if output is Format.TABLE:
-        _print_checks(checks)
+        _print_rows(
+            (check.status, _COLOURS[check.status], check.name, check.sentence, check.remedy)
+            for check in checks
+        )
     else:
         print_document(CheckReport(checks), output)
     failed = [check.name for check in checks if check.status == "fail"]
@@ -145,44 +121,32 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _print_checks(checks: "list[Check]") -> None:
+def _print_rows(rows: Iterable[tuple[str, str, str, str, str]]) -> None:
+    """Print rows of a word, its colour, a name, a sentence and a remedy."""
     from rich.table import Table
     from rich.text import Text
 
     from equipoise.runtime.console import Console
 
     table = Table.grid(padding=(0, 2, 0, 0))
-    for check in checks:
-        advice = Text(check.sentence)
-        if check.remedy:
-            advice.append(f" {check.remedy}", style="italic")
-        table.add_row(
-            Text(check.status, style=_COLOURS[check.status]), Text(check.name, style="bold"), advice
-        )
+    for word, colour, name, sentence, remedy in rows:
+        advice = Text(sentence)
+        if remedy:
+            advice.append(f" {remedy}", style="italic")
+        table.add_row(Text(word, style=colour), Text(name, style="bold"), advice)
     Console().print(table)
 
 
 # Not the shared option: a namespace from the environment must not narrow the pause.
-Where = Annotated[
-    str | None,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="The namespace; by default everywhere.",
-        callback=options.expect_namespace,
-    ),
-]
+Where = Annotated[str | None, in_namespace("The namespace; by default everywhere.")]
 
 
 @options.expanded
 def pause(
     *,
     namespace: Where = None,
-    reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="Why; it is shown wherever something is held.")
-    ] = "",
-    operator_namespace: options.OperatorNamespace = "equipoise-system",
+    reason: Annotated[str, option("TEXT", "Why; it is shown wherever something is held.")] = "",
+    operator_namespace: options.OperatorNamespace = options.OPERATOR_NAMESPACE,
     kubernetes: options.KubernetesOptions,
 ) -> None:
     """Stop every action, agents included, within 5 seconds; without a namespace, everywhere."""
@@ -199,7 +163,7 @@ def pause(
 def resume(
     *,
     namespace: Where = None,
-    operator_namespace: options.OperatorNamespace = "equipoise-system",
+    operator_namespace: options.OperatorNamespace = options.OPERATOR_NAMESPACE,
     kubernetes: options.KubernetesOptions,
 ) -> None:
     """End what `pause` began."""
@@ -215,10 +179,9 @@ def resume(
 def _still_paused(client: "Client", operator_namespace: str) -> str:
     """Warn of a wider pause that remains, if it can be read."""
     from equipoise.adapters.kubernetes import pauses
-    from equipoise.core.errors import WorldFailed
 
     try:
-        everywhere = pauses.paused_everywhere(client, operator_namespace)
+        everywhere = pauses.read_pause(client, None, operator_namespace)
     except WorldFailed:
         return ""
     return f", but everything is still paused ({everywhere})" if everywhere else ""
@@ -241,7 +204,6 @@ def schema(
 ) -> None:
     """Print the JSON Schema of a document that we read or write."""
     from equipoise.cli.schemas import SCHEMAS, json_schema
-    from equipoise.core.errors import BadInput
 
     if is_list or not name:
         print("\n".join(sorted(SCHEMAS)))
@@ -273,7 +235,6 @@ def validate(
 
 
 def _print_report(report: "ValidationReport") -> None:
-    import msgspec
     from rich.text import Text
 
     from equipoise.runtime.console import Console, table

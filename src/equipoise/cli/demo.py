@@ -1,17 +1,20 @@
 """`equipoise demo`: all balancers in a simulated cluster, once or continuously with the dashboard."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+import signal
+import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.runtime.output import stepping
 
 if TYPE_CHECKING:
-    import threading
-
     from equipoise.demo.run import Demo, Pace
     from equipoise.runtime.console import Console
 
@@ -23,14 +26,11 @@ def demo(
     once: Annotated[
         bool, typer.Option("--once", help="Play one day to its end, print what came of it, and exit.")
     ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="The same seed, the same day.")] = SEED,
+    seed: Annotated[int, option("N", "The same seed, the same day.", min=0)] = SEED,
     journal: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Keep the journal in this new file; by default it is removed."),
+        str | None, option("PATH", "Keep the journal in this new file; by default it is removed.")
     ] = None,
-    speed: Annotated[
-        float, typer.Option(metavar="N", min=1, max=600, help="How much faster simulated time runs.")
-    ] = 60,
+    speed: Annotated[float, option("N", "How much faster simulated time runs.", min=1, max=600)] = 60,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The dashboard's; 0 takes any free one.")] = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")] = False,
 ) -> None:
@@ -41,13 +41,12 @@ def demo(
     kept_journal = _kept_journal(journal)
     if not once:
         _expect_free(port)
-    import tempfile
-    import threading
-
     from equipoise.demo.subprocess import cleanup_on_exit
+    from equipoise.runtime.runner import SIGNALS
 
     stopping = threading.Event()
-    _end_on_signals(stopping)
+    for number in SIGNALS:  # also repeated ones: Redis and the dashboard must be stopped first
+        signal.signal(number, lambda *_: stopping.set())
     with tempfile.TemporaryDirectory(prefix="equipoise-demo-") as folder, cleanup_on_exit(Path(folder)):
         place = kept_journal or Path(folder) / "journal.db"
         if once:
@@ -78,7 +77,6 @@ def _kept_journal(journal: str | None) -> Path | None:
 def _expect_free(port: int) -> None:
     """Raise BadInput for a port in use, before anything starts; 0 means any free port."""
     import asyncio
-    import os
 
     async def bind() -> None:
         loop = asyncio.get_running_loop()
@@ -92,40 +90,30 @@ def _expect_free(port: int) -> None:
         raise WorldFailed(f"--port {port}: {os.strerror(error.errno or 0)}") from error
 
 
-def _end_on_signals(stopping: "threading.Event") -> None:
-    """Set `stopping` on signals, also repeated ones: Redis and the dashboard must be stopped first."""
-    import signal
-
-    from equipoise.runtime.runner import SIGNALS
-
-    for number in SIGNALS:
-        signal.signal(number, lambda *_: stopping.set())
-
-
 def _started_at() -> float:
     """Return the last full hour: the dashboard shows times of today, and the demo is the same all hour."""
-    import time
-
     return time.time() // HOUR_SECONDS * HOUR_SECONDS
 
 
-def _once(seed: int, journal: Path, folder: Path, stopping: "threading.Event", *, is_kept: bool) -> None:
+def _once(seed: int, journal: Path, folder: Path, stopping: threading.Event, *, is_kept: bool) -> None:
     from equipoise.demo.run import opened
     from equipoise.demo.subprocess import REDIS
     from equipoise.runtime.console import Console
 
     console = Console()
     with opened(seed, _started_at(), journal, folder / REDIS) as opened_demo:
-        with _progress(stopping) as on_step:
+        with stepping("a day of the cluster") as show:
+
+            def on_step(done: int, total: int) -> None:
+                if stopping.is_set():
+                    raise typer.Abort
+                show(done, total)
+
             opened_demo.play(on_step)
         show_all(console, opened_demo)
     if is_kept:
-        console.print(
-            f"\nThe journal is in {journal}: `equipoise journal list --file {journal}`,\n"
-            f"`equipoise dashboard --journal {journal}`.",
-            style="dim",
-            soft_wrap=True,
-        )
+        commands = f"`equipoise journal list --file {journal}`,\n`equipoise dashboard --journal {journal}`"
+        console.print(f"\nThe journal is in {journal}: {commands}.", style="dim", soft_wrap=True)
 
 
 def show_all(console: "Console", opened_demo: "Demo") -> None:
@@ -137,7 +125,7 @@ def show_all(console: "Console", opened_demo: "Demo") -> None:
     console.print(
         f"One simulated cluster, {minutes} minutes, seed {stage.world.state.seed}. The loops are those of "
         "production, on simulated ports; the Redis is a real one. Times are minutes and seconds since the "
-        "start.",
+        "start."
     )
     for scene in opened_demo.scenes:
         show(console, scene, stage)
@@ -160,18 +148,3 @@ def _live(seed: int, journal: Path, folder: Path, pace: "Pace") -> None:
         if opened_demo.unavailable:
             console.print(opened_demo.unavailable, style="yellow")
         run(opened_demo, console, journal, pace)
-
-
-@contextmanager
-def _progress(stopping: "threading.Event") -> Iterator[Callable[[int, int], object]]:
-    """Show a progress bar of the day on a terminal; yields its function, which raises after a signal."""
-    from equipoise.runtime.output import stepping
-
-    with stepping("a day of the cluster") as show:
-
-        def on_step(done: int, total: int) -> None:
-            if stopping.is_set():
-                raise typer.Abort
-            show(done, total)
-
-        yield on_step

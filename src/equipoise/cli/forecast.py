@@ -1,47 +1,37 @@
 """`equipoise forecast`: the next days of one workload's CPU usage, from a file."""
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from equipoise.cli.options import Algorithm, AlgorithmName, parse_span
+from equipoise.cli.options import Algorithm, option, parse_span
 from equipoise.cli.plots import Plot, check_plot
 from equipoise.core.errors import BadInput
+from equipoise.core.quantity import print_seconds
+from equipoise.runtime.output import LARGE_BYTES, Format, escaped, print_document, reading, tell
 
 if TYPE_CHECKING:
     from equipoise.recommendation.forecast import WorkloadSeries
 
 HORIZON_DAYS_MAX = 28
-
-
-class ForecastFormat(StrEnum):
-    """How a forecast is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-    CSV = "csv"
+ForecastFormat = Literal["table", "json", "yaml", "csv"]
 
 
 def forecast(
-    file: Annotated[
-        str,
-        typer.Option("--from", metavar="FILE", help="CSV or Parquet with CPU usage; - is standard input."),
-    ],
+    file: Annotated[str, option("FILE", "CSV or Parquet with CPU usage; - is standard input.", "--from")],
     workload: Annotated[
         str, typer.Argument(metavar="[WORKLOAD]", help="Which one, of a file with many.")
     ] = "",
-    horizon: Annotated[str, typer.Option(metavar="SPAN", help="How far to look ahead, such as 7d.")] = "1d",
+    horizon: Annotated[str, option("SPAN", "How far to look ahead, such as 7d.")] = "1d",
     backtest: Annotated[
-        str | None,
-        typer.Option(metavar="SPAN", help="Hold the end out, forecast it, and say how right that was."),
+        str | None, option("SPAN", "Hold the end out, forecast it, and say how right that was.")
     ] = None,
-    algorithm: Algorithm = AlgorithmName.PROFILE,
+    algorithm: Algorithm = "profile",
     plot: Plot = None,
     output: Annotated[
         ForecastFormat, typer.Option("-o", "--output", help="How to print the answer.")
-    ] = ForecastFormat.TABLE,
+    ] = "table",
 ) -> None:
     """Forecast CPU usage, with a safety margin and a 95 % band, and say whether it can be trusted."""
     from equipoise.recommendation.forecast import backtested, forecast_document
@@ -73,7 +63,6 @@ def _series(file: str, workload: str) -> "WorkloadSeries":
     from equipoise.adapters.sample_files import read_samples
     from equipoise.recommendation.files import series_of
     from equipoise.recommendation.observe import without_kind
-    from equipoise.runtime.output import LARGE_BYTES, reading
 
     with reading(file, bytes_min=LARGE_BYTES) as on_bytes:
         samples = read_samples(file, on_bytes)
@@ -82,19 +71,19 @@ def _series(file: str, workload: str) -> "WorkloadSeries":
 
 
 def _print(document: dict[str, Any], form: ForecastFormat) -> None:
-    from equipoise.runtime.output import Format, print_document, tell
-
     match form:
-        case ForecastFormat.JSON | ForecastFormat.YAML:
-            print_document(document, Format(form)) if form is ForecastFormat.YAML else _print_json(document)
-        case ForecastFormat.CSV:
+        case "json":  # arrays on single lines: they have thousands of numbers
+            print(escaped(json.dumps(document, ensure_ascii=False)))
+        case "yaml":
+            print_document(document, Format.YAML)
+        case "csv":
             print("timestamp,value,upper")
             for row in zip(document["timestamps"], document["values"], document["upper"], strict=True):
                 print(",".join(map(str, row)))
             found = [f"{name} {document[name]}" for name in FOUND if document.get(name) is not None]
             if found:  # it is not one of the columns
                 tell(f"held out: {', '.join(found)}")
-        case ForecastFormat.TABLE:
+        case "table":
             _print_table(document)
 
 
@@ -102,15 +91,6 @@ COARSE_SECONDS = 86400 / 8
 """The maximum step between samples from which a daily pattern can be learned."""
 FOUND = ("error", "baseline_error", "repeat_day_error", "repeat_week_error", "coverage")
 """The fields of a backtest about the whole period."""
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    """Print one document with arrays on single lines: they have thousands of numbers."""
-    import json
-
-    from equipoise.runtime.output import escaped
-
-    print(escaped(json.dumps(document, ensure_ascii=False)))
 
 
 SHOWN = {
@@ -134,22 +114,19 @@ def _print_table(document: dict[str, Any]) -> None:
 
     from equipoise.runtime.console import Console
 
+    times = document["timestamps"]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False, show_edge=False)
     for key, name in SHOWN.items():
         if document.get(key) is not None:
             table.add_row(name, _shown(key, document[key]))
-    table.add_row("ahead", _span_of(document["timestamps"]))
+    table.add_row("ahead", f"{_moment(times[0])} to {_moment(times[-1])} UTC")
     for key, name in (("values", "forecast"), ("upper", "95 % should stay below")):
-        table.add_row(name, _range_of(document[key], document["timestamps"]))
+        table.add_row(name, _range_of(document[key], times))
     console = Console()
     console.print(table)
     console.print()
     for sentence in (_sentence(document), *document["notes"]):
         console.print(sentence)
-
-
-def _span_of(times: list[float]) -> str:
-    return f"{_moment(times[0])} to {_moment(times[-1])} UTC"
 
 
 def _range_of(numbers: list[float], times: list[float]) -> str:
@@ -168,8 +145,6 @@ def _moment(time: float) -> str:
 
 def _shown(key: str, value: Any) -> str:
     if key.endswith("_seconds"):
-        from equipoise.core.quantity import print_seconds
-
         return print_seconds(value)
     if key == "margin":
         return f"times {value:.4g}"

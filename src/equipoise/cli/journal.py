@@ -4,17 +4,21 @@ Other commands write their decisions to a journal here, too.
 """
 
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.core.reason import Code
 from equipoise.runtime.output import Format, escaped, print_document, warn
 
 if TYPE_CHECKING:
@@ -30,21 +34,12 @@ AGE_MAX_SECONDS = 30 * 86400.0
 BYTES_MAX = 256 << 20
 
 
-class ListFormat(StrEnum):
-    """How a list of records is printed; `jsonl` is whole records, one a line."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-    JSONL = "jsonl"
-
-
 File = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "PATH",
+        "The journal, SQLite or .jsonl; by default $EQUIPOISE_JOURNAL, then the user's state folder.",
         "--file",
-        metavar="PATH",
-        help="The journal, SQLite or .jsonl; by default $EQUIPOISE_JOURNAL, then the user's state folder.",
     ),
 ]
 RecordId = Annotated[str, typer.Argument(metavar="ID", help="The record's id, or its first letters.")]
@@ -67,21 +62,22 @@ def list_records(
     since: Annotated[str | None, typer.Option(help="Only of the last 90s, 5m, 1h30m or 7d.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
     output: Annotated[
-        ListFormat, typer.Option("-o", "--output", help="How to print the answer.")
-    ] = ListFormat.TABLE,
+        Literal["table", "json", "yaml", "jsonl"],
+        typer.Option("-o", "--output", help="How to print the answer."),
+    ] = "table",
 ) -> None:
     """List the records, the newest first."""
     query = _query(balancer, subject, reason, since, limit)
     with _opened(file) as reader:
-        if output is ListFormat.JSONL:
+        if output == "jsonl":  # whole records, one a line
             for record in reader.records(query, is_whole=True):
                 print(escaped(record.to_json().decode()))
             return
         records = list(reader.records(query))
     from equipoise.cli.journal_output import print_list, summary
 
-    if output is not ListFormat.TABLE:
-        print_document({"records": [summary(record) for record in records]}, Format(output.value))
+    if output != "table":
+        print_document({"records": [summary(record) for record in records]}, Format(output))
         return
     from equipoise.runtime.console import Console
 
@@ -91,8 +87,6 @@ def list_records(
 @app.command()
 def show(record_id: RecordId, file: File = None, output: options.Output = Format.TABLE) -> None:
     """Print one whole record, with everything that went into it (as YAML, unless JSON is asked for)."""
-    import msgspec
-
     with _opened(file) as reader:
         record = _named(reader, record_id)
     print_document(msgspec.to_builtins(record), Format.JSON if output is Format.JSON else Format.YAML)
@@ -143,15 +137,12 @@ def replay_records(
     if answer.different:
         names = ", ".join(part.record.id for part in answer.different[:3])
         more = " …" if len(answer.different) > 3 else ""  # noqa: PLR2004
-        raise WorldFailed(
-            f"{len(answer.different)} of {answer.replayed} records decide differently now: {names}{more}"
-        )
+        count = f"{len(answer.different)} of {answer.replayed}"
+        raise WorldFailed(f"{count} records decide differently now: {names}{more}")
 
 
 def _query(balancer: str, subject: str, reason: str, since: str | None, limit: int) -> "Query":
     from equipoise.adapters.journal import Query
-    from equipoise.core.quantity import parse_seconds
-    from equipoise.core.reason import Code
     from equipoise.engine.balancer import BALANCERS
 
     if balancer not in {"", *BALANCERS}:
@@ -159,10 +150,7 @@ def _query(balancer: str, subject: str, reason: str, since: str | None, limit: i
     codes = {code.value.lower(): code.value for code in Code}
     if reason and reason.lower() not in codes:
         raise BadInput(f"--reason {reason}: expected one of {', '.join(codes.values())}")
-    try:
-        after = None if since is None else time.time() - parse_seconds(since)
-    except ValueError as error:
-        raise BadInput(f"--since: {error}") from error
+    after = None if since is None else time.time() - options.parse_span("--since", since)
     return Query(balancer, subject, codes.get(reason.lower(), ""), after, limit)
 
 
@@ -217,16 +205,9 @@ def journalled(path: str | None) -> "Iterator[CommandJournal]":
 
 def new_ids() -> "Callable[[float], str]":
     """Return the generator of this process's record ids."""
-    import secrets
-
     from equipoise.adapters.journal.records import WRITER_BITS, RecordIds
 
     return RecordIds(secrets.randbits(WRITER_BITS)).next
-
-
-class _WallClock:
-    def now(self) -> float:
-        return time.time()
 
 
 def write_records(path: str | None, records: "Sequence[Record]") -> None:
@@ -235,8 +216,9 @@ def write_records(path: str | None, records: "Sequence[Record]") -> None:
         return
     from equipoise.adapters.journal import JsonLines, SqliteJournal
     from equipoise.adapters.journal.schema import is_ours
+    from equipoise.runtime.runner import SystemClock
 
-    clock = _WallClock()
+    clock = SystemClock()
     journal: JsonLines | SqliteJournal
     try:
         if Path(path).suffix == ".jsonl":
@@ -256,51 +238,44 @@ def write_records(path: str | None, records: "Sequence[Record]") -> None:
         raise WorldFailed(f"--journal: {failure}")
 
 
-JournalPaths = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--journal",
-        metavar="PATH",
-        help="A journal, SQLite or .jsonl; may be given again. By default the one of `equipoise journal`.",
-    ),
-]
-Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Where to answer; others need a token.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")]
-TokenFile = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Tokens, one per line; whoever has one may look. Read again."),
-]
-NoOpen = Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")]
-
-
 def dashboard(
-    journal: JournalPaths = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8088,
-    token_file: TokenFile = None,
-    no_open: NoOpen = False,
+    journal: Annotated[
+        list[str] | None,
+        option(
+            "PATH",
+            "A journal, SQLite or .jsonl; may be given again. By default the one of `equipoise journal`.",
+            "--journal",
+        ),
+    ] = None,
+    host: Annotated[str, option("ADDRESS", "Where to answer; others need a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8088,
+    token_file: Annotated[
+        str | None, option("FILE", "Tokens, one per line; whoever has one may look. Read again.")
+    ] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")] = False,
 ) -> None:
     """Show what the journals say, live, in a browser. It only reads."""
-    from equipoise.dashboard.auth import expect_safe
     from equipoise.runtime.tokens import Tokens
 
     expect_safe(host, token_file)
     tokens = None if token_file is None else Tokens(token_file)
     paths = tuple(map(Path, journal)) if journal else (default_path(),)
-    _expect_installed()
-    from equipoise.dashboard.server import Service, serve
+    if find_spec("nicegui") is None:
+        how = "pip install 'equipoise[dashboard]'"
+        raise BadInput(f"dashboard: expected the extra dashboard to be installed: {how}")
+    from equipoise.dashboard.server import serve
     from equipoise.runtime.runner import end_on_signals
 
     end_on_signals()
-    serve(Service(paths, host, port, tokens, is_opened=not no_open))
+    serve(paths, host, port, tokens, is_opened=not no_open)
 
 
-def _expect_installed() -> None:
-    from importlib.util import find_spec
+def expect_safe(host: str, token_file: str | None) -> None:
+    """Raise BadInput for an address that other machines can reach without a token."""
+    from equipoise.runtime.tokens import is_loopback
 
-    from equipoise.core.errors import BadInput
-
-    if find_spec("nicegui") is None:
+    if token_file is None and not is_loopback(host):
         raise BadInput(
-            "dashboard: expected the extra dashboard to be installed: pip install 'equipoise[dashboard]'"
+            f"--host {host}: expected --token-file, since others than this machine can look there; "
+            "or a loopback address such as 127.0.0.1"
         )

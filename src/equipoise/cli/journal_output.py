@@ -12,7 +12,9 @@ from rich.text import Text
 
 from equipoise.cli.replay import Replay, otherwise
 from equipoise.core.decision import Decision, Record, plan_document
+from equipoise.rotation.balancer import inputs
 from equipoise.rotation.preconditions import PodLoad
+from equipoise.rotation.progress import BALANCER
 from equipoise.runtime.console import Console, bar
 
 BAR_WIDTH_MAX = 44
@@ -28,14 +30,16 @@ def moment(at: float) -> str:
 
 def summary(record: Record) -> dict[str, Any]:
     """Return a record without its inputs, as a document."""
-    head = {"id": record.id, "balancer": record.balancer, "at": record.at}
-    tail = {
+    return {
+        "id": record.id,
+        "balancer": record.balancer,
+        "at": record.at,
+        **_decision(record.decision),
         "outcomes": msgspec.to_builtins(record.outcomes),
         "inputs_hash": record.inputs_hash,
         "version": record.version,
         "streak": msgspec.to_builtins(record.streak),
     }
-    return head | _decision(record.decision) | tail
 
 
 def print_list(console: Console, records: Iterable[Record]) -> None:
@@ -44,24 +48,16 @@ def print_list(console: Console, records: Iterable[Record]) -> None:
     for count, record in enumerate(records, 1):  # noqa: B007 - the count is used after the loop
         line = Text(f"{record.id}  {moment(record.at)}  ")
         line.append(record.decision.reason.code.value, style=_style(record.decision))
-        line.append(_again(record), style="dim")
+        if (streak := record.streak) is not None:
+            line.append(f", {streak.times + 1} times until {moment(streak.until)[11:]}", style="dim")
         console.print(line)
-        for part in _why(record).wrap(console, console.width - 2):
+        why = Text(f"{record.balancer} ", style="dim")
+        why.append(record.decision.subject, style="bold not dim")
+        why.append(f": {record.decision.reason.sentence}", style="not dim")
+        for part in why.wrap(console, console.width - 2):
             console.print(Text("  ") + part)
     if not count:
         console.print("No record matches.")
-
-
-def _again(record: Record) -> str:
-    streak = record.streak
-    return "" if streak is None else f", {streak.times + 1} times until {moment(streak.until)[11:]}"
-
-
-def _why(record: Record) -> Text:
-    text = Text(f"{record.balancer} ", style="dim")
-    text.append(record.decision.subject, style="bold not dim")
-    text.append(f": {record.decision.reason.sentence}", style="not dim")
-    return text
 
 
 def _style(decision: Decision) -> str:
@@ -69,15 +65,18 @@ def _style(decision: Decision) -> str:
 
 
 def explanation(record: Record, width: int) -> RenderableType:
-    """Print everything about one record."""
+    decision = record.decision
+    planned = [[f"{turn}.", *_action(action)] for turn, action in enumerate(decision.actions, 1)]
+    outcomes = [[*_action(part.action), part.result, part.detail] for part in record.outcomes]
+    otherwise_lines = otherwise(record)
     parts: list[RenderableType] = [*_heading(record)]
     for title, part in (
         ("Seen", _observed_pods(record, width)),
         ("Numbers", _numbers(record)),
-        ("Planned", _actions(record.decision)),
-        ("Held", _held(record.decision)),
-        ("What came of it", _outcomes(record)),
-        ("For another decision", _lines(otherwise(record))),
+        ("Planned", _grid(planned)),
+        ("Held", _held(decision)),
+        ("What came of it", _grid(outcomes)),
+        ("For another decision", Text("\n".join(otherwise_lines)) if otherwise_lines else None),
     ):
         if part is not None:
             parts += [Text(f"\n{title}", style="bold"), Padding(part, _INDENT)]
@@ -90,26 +89,18 @@ def _heading(record: Record) -> list[RenderableType]:
     by = f" by Equipoise {record.version}" if record.version else ""
     parts: list[RenderableType] = [title, Text(record.decision.reason.sentence)]
     parts.append(Text(f"Decided {moment(record.at)}{by}; record {record.id}.", style="dim"))
-    if record.streak is not None:
-        parts.append(Text(_later(record), style="dim"))
+    if (streak := record.streak) is not None:
+        times = "once" if streak.times == 1 else f"{streak.times} times"
+        is_same = streak.reason.sentence == record.decision.reason.sentence
+        at_last = ", with the same words." if is_same else f"; at last: {streak.reason.sentence}"
+        again = f"The same was decided {times} more, until {moment(streak.until)}{at_last}"
+        parts.append(Text(again, style="dim"))
     if not record.has_inputs:
         parts.append(Text("What went into it was not kept, only its hash.", style="dim"))
     return parts
 
 
-def _later(record: Record) -> str:
-    streak = record.streak
-    assert streak is not None, "asked for only where there is one"
-    times = "once" if streak.times == 1 else f"{streak.times} times"
-    again = f"The same was decided {times} more, until {moment(streak.until)}"
-    same = streak.reason.sentence == record.decision.reason.sentence
-    return again + (", with the same words." if same else f"; at last: {streak.reason.sentence}")
-
-
 def _observed_pods(record: Record, width: int) -> RenderableType | None:
-    from equipoise.rotation.balancer import inputs
-    from equipoise.rotation.progress import BALANCER
-
     if record.balancer != BALANCER or not record.has_inputs:
         return None
     try:
@@ -119,10 +110,8 @@ def _observed_pods(record: Record, width: int) -> RenderableType | None:
     if not observation.pods:
         return Text("No pods.")
     planned = {action.pod for action in record.decision.actions}
-    first = sorted(
-        observation.pods, key=lambda pod: (pod.name not in planned, -(pod.cpu_cores or 0.0), pod.name)
-    )
-    shown = first[:PODS_SHOWN_MAX]
+    by_use = sorted(observation.pods, key=lambda pod: (-(pod.cpu_cores or 0.0), pod.name))
+    shown = sorted(by_use, key=lambda pod: pod.name not in planned)[:PODS_SHOWN_MAX]
     names = max(len(pod.name) for pod in shown)
     bars = usage_bars(shown, record.decision, max(4, min(BAR_WIDTH_MAX, width - names - 34)))
     more = len(observation.pods) - len(shown)
@@ -147,12 +136,11 @@ def usage_bars(pods: Sequence[PodLoad], decision: Decision, width: int) -> Rende
 
 
 def _numbers(record: Record) -> RenderableType | None:
-    numbers = record.decision.reason.numbers
     latest = {} if record.streak is None else record.streak.reason.numbers
-    rows = [
-        [name, _value(value), f"at last {_value(latest[name])}" if latest.get(name, value) != value else ""]
-        for name, value in numbers.items()
-    ]
+    rows = []
+    for name, value in record.decision.reason.numbers.items():
+        at_last = f"at last {_value(latest[name])}" if latest.get(name, value) != value else ""
+        rows.append([name, _value(value), at_last])
     return _grid(rows)
 
 
@@ -167,27 +155,14 @@ def _value(value: object) -> str:
     return str(value)
 
 
-def _actions(decision: Decision) -> RenderableType | None:
-    return _grid([[f"{turn}.", *_action(action)] for turn, action in enumerate(decision.actions, 1)])
-
-
 def _held(decision: Decision) -> RenderableType | None:
     sentence_above, rows = decision.reason.sentence, []
     for part in decision.held:
         # Actions held for the same reason are grouped.
-        rows.append(
-            [
-                *_action(part.action),
-                part.reason.value,
-                "" if part.sentence == sentence_above else part.sentence,
-            ]
-        )
+        sentence = "" if part.sentence == sentence_above else part.sentence
+        rows.append([*_action(part.action), part.reason.value, sentence])
         sentence_above = part.sentence
     return _grid(rows)
-
-
-def _outcomes(record: Record) -> RenderableType | None:
-    return _grid([[*_action(part.action), part.result, part.detail] for part in record.outcomes])
 
 
 def _action(action: object) -> list[str]:
@@ -219,22 +194,14 @@ def replay_document(answer: Replay) -> dict[str, Any]:
         }
         for part in answer.different
     ]
-    return {
-        "replayed": answer.replayed,
-        "same": answer.same,
-        "without_inputs": answer.without_inputs,
-        "different": different,
-    }
+    counts = {"replayed": answer.replayed, "same": answer.same, "without_inputs": answer.without_inputs}
+    return counts | {"different": different}
 
 
 def _decision(decision: Decision) -> dict[str, Any]:
     document: dict[str, Any]
     (document,) = plan_document("", [decision])["decisions"]
     return document
-
-
-def _lines(lines: Sequence[str]) -> RenderableType | None:
-    return Text("\n".join(lines)) if lines else None
 
 
 def _grid(rows: Sequence[Sequence[str]]) -> RenderableType | None:

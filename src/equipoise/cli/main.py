@@ -1,4 +1,7 @@
-"""The entry point of `equipoise`: runs a command; every failure is one line and an exit status."""
+"""The entry points: `equipoise`, and `kubectl equipoise` with its completion, as a plugin of kubectl.
+
+Every failure of a command is one line and an exit status.
+"""
 
 import os
 import signal
@@ -6,9 +9,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
+NO_FILES, FILES = 4, 0
+"""The completion directives of kubectl: whether file names may follow."""
 
 
 def main(called: str = "equipoise") -> None:
@@ -70,17 +76,20 @@ def _explain(error: BaseException, called: str, *, is_debug: bool = False) -> in
     import typer
 
     from equipoise.core.errors import EquipoiseError
+    from equipoise.runtime.output import tell
 
     match error:
         case EquipoiseError():
-            _print_error(str(error).replace("`equipoise ", f"`{called} "))
+            text = str(error).replace("`equipoise ", f"`{called} ")
+            tell(f"error: {text}")
             return error.exit_status
         case typer.TyperException():
             if _is_help(error):
                 print(error.format_message())
                 return 0
             # `Value error` is pydantic's own prefix.
-            _print_error(_without_secrets(error, error.format_message().replace(": Value error, ", ": ", 1)))
+            text = error.format_message().replace(": Value error, ", ": ", 1)
+            tell(f"error: {_without_secrets(error, text)}")
             return 2
         case typer.Abort() | KeyboardInterrupt():
             return INTERRUPTED
@@ -89,11 +98,11 @@ def _explain(error: BaseException, called: str, *, is_debug: bool = False) -> in
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         case OSError():
-            _print_error(f"{error.filename or 'standard output'}: {error.strerror or error}")
+            tell(f"error: {error.filename or 'standard output'}: {error.strerror or error}")
             return 1
         case _:
             more = "" if is_debug else " (run again with --debug for the traceback)"
-            _print_error(f"unexpected {type(error).__name__}: {error}{more}")
+            tell(f"error: unexpected {type(error).__name__}: {error}{more}")
             return 1
 
 
@@ -106,7 +115,34 @@ def _without_secrets(error: BaseException, text: str) -> str:
     return shown_in(text) if isinstance(error, typer.TyperException) else without_users(text)
 
 
-def _print_error(message: str) -> None:
-    from equipoise.runtime.output import tell
+def kubectl() -> None:
+    """Run the command line under the name by which kubectl calls it."""
+    main("kubectl equipoise")
 
-    tell(f"error: {message}")
+
+def complete() -> None:
+    """Print the completions for kubectl: one candidate per line, then the directive."""
+    *before, begun = sys.argv[1:] or [""]
+    from typer.main import get_command
+
+    from equipoise.cli.commands import app
+
+    command: Any = get_command(app)
+    for word in before:  # to the innermost command that they name
+        command = getattr(command, "commands", {}).get(word, command)
+    is_group = bool(getattr(command, "commands", None))
+    for name, what in _candidates(command, begun):
+        print(f"{name}\t{what}" if what else name)
+    print(f":{NO_FILES if is_group or begun.startswith('-') else FILES}")
+
+
+def _candidates(command: Any, begun: str) -> Iterator[tuple[str, str]]:
+    if begun.startswith("-"):
+        for option in command.params:
+            for name in getattr(option, "opts", ()):
+                if name.startswith("--") and name.startswith(begun):
+                    yield name, getattr(option, "help", "") or ""
+        return
+    for name, inner in getattr(command, "commands", {}).items():
+        if name.startswith(begun) and not inner.hidden:
+            yield name, inner.get_short_help_str(60)

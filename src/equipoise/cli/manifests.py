@@ -27,7 +27,6 @@ NOT_FOUND = 404
 APPLY = "application/apply-patch+yaml"
 OUR_GROUP = "equipoise.dev"
 
-
 Changed = Literal["Created", "Updated", "Unchanged"]
 
 
@@ -78,7 +77,7 @@ def install(client: Client, kinds: Sequence[DefinedKind], *, is_dry_run: bool) -
     """Yield the result of applying each definition; one of another owner is left unchanged."""
     for kind in kinds:
         before = _definition(client, kind.definition_name)
-        if before is None or _is_ours(before):
+        if before is None or (before.metadata.labels or {}).get(OWNER_LABEL) == OWNER:
             yield _apply(client, kind, before, is_dry_run=is_dry_run)
         else:
             sentence = (
@@ -97,10 +96,6 @@ def _definition(client: Client, name: str) -> _Definition | None:
         raise
 
 
-def _is_ours(found: _Definition) -> bool:
-    return (found.metadata.labels or {}).get(OWNER_LABEL) == OWNER
-
-
 def _apply(client: Client, kind: DefinedKind, before: _Definition | None, *, is_dry_run: bool) -> Installed:
     """Apply on the server's side.
 
@@ -117,19 +112,16 @@ def _apply(client: Client, kind: DefinedKind, before: _Definition | None, *, is_
     path = f"{PATH}/{kind.definition_name}"
     body = client.request("PATCH", path, params, body=wanted, content_type=APPLY, is_idempotent=True)
     after = client.decode(_Definition, body, f"PATCH {path}")
-    result: Changed = (
-        "Created" if before is None else "Updated" if _has_changed(before, after) else "Unchanged"
-    )
+    is_same = before is not None and _parts(before) == _parts(after)
+    result: Changed = "Created" if before is None else "Unchanged" if is_same else "Updated"
     if is_dry_run:
-        return Installed(
-            kind.definition_name, result, f"The server would accept it ({result.lower()}); dry run."
-        )
+        sentence = f"The server would accept it ({result.lower()}); dry run."
+        return Installed(kind.definition_name, result, sentence)
     return _established(client, kind, result)
 
 
-def _has_changed(before: _Definition, after: _Definition) -> bool:
-    was, now = before.metadata, after.metadata
-    return (before.spec, was.labels, was.annotations) != (after.spec, now.labels, now.annotations)
+def _parts(found: _Definition) -> tuple[object, ...]:
+    return found.spec, found.metadata.labels, found.metadata.annotations
 
 
 def _established(client: Client, kind: DefinedKind, result: Changed) -> Installed:
@@ -137,7 +129,9 @@ def _established(client: Client, kind: DefinedKind, result: Changed) -> Installe
     name = kind.definition_name
     deadline = client.world.monotonic() + ESTABLISHED_SECONDS_MAX
     while True:
-        conditions = _conditions(_definition(client, name))
+        found = _definition(client, name)
+        status = found.status if found is not None else None
+        conditions = {one.type: one for one in status.conditions or ()} if status is not None else {}
         for type_, bad in (("NonStructuralSchema", "True"), ("NamesAccepted", "False")):
             condition = conditions.get(type_, _Condition(type_))
             if condition.status == bad:
@@ -145,24 +139,14 @@ def _established(client: Client, kind: DefinedKind, result: Changed) -> Installe
         if conditions.get("Established", _Condition("")).status == "True":
             return Installed(name, result, f"{kind.name} ({kind.api_version}) is served.")
         if client.world.monotonic() >= deadline:
-            raise WorldFailed(
-                f"customresourcedefinition {name}: not established after {ESTABLISHED_SECONDS_MAX:.0f} s"
-            )
+            late = f"not established after {ESTABLISHED_SECONDS_MAX:.0f} s"
+            raise WorldFailed(f"customresourcedefinition {name}: {late}")
         client.world.sleep(POLL_SECONDS)
 
 
-def _conditions(found: _Definition | None) -> dict[str, _Condition]:
-    status = found.status if found is not None else None
-    return {one.type: one for one in status.conditions or ()} if status is not None else {}
-
-
-KINDS: tuple[DefinedKind, ...] = tuple(
-    sorted(
-        (LEDGER, *(kind for name in BALANCERS for kind in balancer(name).kinds)),
-        key=lambda kind: (kind.group == OUR_GROUP, kind.group),
-        reverse=True,
-    )
-)
+_KINDS = [LEDGER, *(kind for name in BALANCERS for kind in balancer(name).kinds)]
+_KINDS.sort(key=lambda kind: (kind.group == OUR_GROUP, kind.group), reverse=True)
+KINDS: tuple[DefinedKind, ...] = tuple(_KINDS)
 """All kinds, in the order in which they are printed and applied."""
 
 
@@ -172,8 +156,7 @@ def chosen_kinds(names: Sequence[str]) -> list[DefinedKind]:
     for name in names:
         matching = [kind for kind in KINDS if kind.is_called(name)]
         if not matching:
-            known_names = ", ".join(kind.name for kind in KINDS)
-            raise BadInput(f"kind {name!r}: expected one of {known_names}")
+            raise BadInput(f"kind {name!r}: expected one of {', '.join(kind.name for kind in KINDS)}")
         found += [kind for kind in matching if kind not in found]
     return found or list(KINDS)
 
@@ -252,11 +235,10 @@ def _documents(path: str) -> Iterator[tuple[int, Any]]:
             if not loader.check_data():
                 return
             document = loader.get_data()
-            if document is not None:
-                yield (
-                    number,
-                    document if isinstance(document, dict) else UnreadableManifest("expected a mapping"),
-                )
+            if isinstance(document, dict):
+                yield number, document
+            elif document is not None:
+                yield number, UnreadableManifest("expected a mapping")
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -295,13 +277,12 @@ def _kind_of(item: Mapping[str, Any]) -> DefinedKind | Problem | None:
     """Return the kind, or an error about its name or group; None for a kind that is not ours."""
     version, name = _word(item, "apiVersion"), _word(item, "kind")
     group = version.rpartition("/")[0]
-    within = [kind for kind in KINDS if kind.group == group]
     for kind in KINDS:
         if kind.name == name:
             expected = f"expected {kind.api_version}, got {version!r}"
             return kind if kind.api_version == version else Problem("apiVersion", expected)
-    if within:
-        return Problem("kind", f"expected {' or '.join(kind.name for kind in within)}, got {name!r}")
+    if within := [kind.name for kind in KINDS if kind.group == group]:
+        return Problem("kind", f"expected {' or '.join(within)}, got {name!r}")
     return None
 
 

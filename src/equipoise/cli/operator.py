@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.options import option
 from equipoise.core.errors import BadInput
 from equipoise.runtime.output import Format, warn
 
 if TYPE_CHECKING:
     from equipoise.runtime.layers import Effective, Path
 
-Config = Annotated[
-    str | None,
-    typer.Option("--config", metavar="FILE", help="A YAML file of settings; else $EQUIPOISE_CONFIG."),
-]
+Config = Annotated[str | None, option("FILE", "A YAML file of settings; else $EQUIPOISE_CONFIG.", "--config")]
 Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as lease.name=blue; wins over all."),
+    list[str] | None, option("KEY=VALUE", "Any setting, such as lease.name=blue; wins over all.", "--set")
 ]
 
 
@@ -32,54 +29,33 @@ class SettingFlags:
 
     balancer: Annotated[
         list[str] | None,
-        typer.Option(
-            "--balancers",
-            "--balancer",
-            metavar="LIST",
-            help="Which loops to run, such as rotation,proportional.",
-        ),
+        option("LIST", "Which loops to run, such as rotation,proportional.", "--balancers", "--balancer"),
     ] = None
-    http_address: Annotated[
-        str | None, typer.Option(metavar="[HOST]:PORT", help="Where to answer; by default :8080.")
-    ] = None
-    log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = (
-        None
-    )
-    log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, json or console.")] = None
+    http_address: Annotated[str | None, option("[HOST]:PORT", "Where to answer; by default :8080.")] = None
+    log_level: Annotated[str | None, option("LEVEL", "debug, info, warning or error.")] = None
+    log_format: Annotated[str | None, option("FORMAT", "auto, json or console.")] = None
     namespace: Annotated[
-        list[str] | None,
-        typer.Option("-n", "--namespace", metavar="NAME", help="Where to look; by default everywhere."),
+        list[str] | None, option("NAME", "Where to look; by default everywhere.", "-n", "--namespace")
     ] = None
     lease_namespace: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Where the Lease is; by default the operator's own.")
+        str | None, option("NAME", "Where the Lease is; by default the operator's own.")
     ] = None
     kubernetes: options.KubernetesOptions
-    metrics_from: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="auto, prometheus or metrics-server.")
-    ] = None
-    prometheus_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Found in the cluster when not given.")
-    ] = None
+    metrics_from: Annotated[str | None, option("SOURCE", "auto, prometheus or metrics-server.")] = None
+    prometheus_url: Annotated[str | None, option("URL", "Found in the cluster when not given.")] = None
     prometheus_namespace: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Where one is looked for without a URL, instead of monitoring and the operator's own "
-            "namespace.",
+        option(
+            "NAME",
+            "Where one is looked for without a URL, instead of monitoring and the operator's own namespace.",
         ),
     ] = None
-    prometheus_token_file: options.PrometheusTokenFile = None
-    prometheus_user: options.PrometheusUser = None
-    prometheus_password_file: options.PrometheusPasswordFile = None
-    prometheus_ca: options.PrometheusCa = None
-    prometheus_header: options.PrometheusHeader = None
-    prometheus_matcher: options.PrometheusMatcher = None
-    prometheus_timeout: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="How long one query may take.")
-    ] = None
+    access: options.PrometheusAccess
+    prometheus_timeout: Annotated[str | None, option("SPAN", "How long one query may take.")] = None
 
     def given(self) -> "dict[tuple[str, Path], Any]":
         """Return the values of the flags that were used, by flag and path of the setting."""
+        access = self.access
         flags: list[tuple[str, Path, Any]] = [
             ("--balancers", ("balancers",), self._balancers()),
             ("--namespace", ("namespaces",), self.namespace),
@@ -92,12 +68,12 @@ class SettingFlags:
             ("--metrics-from", ("metricsFrom",), self.metrics_from),
             ("--prometheus-url", ("prometheus", "url"), self.prometheus_url),
             ("--prometheus-namespace", ("prometheus", "namespaces"), self.prometheus_namespace),
-            ("--prometheus-token-file", ("prometheus", "tokenFile"), self.prometheus_token_file),
-            ("--prometheus-user", ("prometheus", "user"), self.prometheus_user),
-            ("--prometheus-password-file", ("prometheus", "passwordFile"), self.prometheus_password_file),
-            ("--prometheus-ca", ("prometheus", "caFile"), self.prometheus_ca),
-            ("--prometheus-header", ("prometheus", "headers"), self.prometheus_header),
-            ("--prometheus-matcher", ("prometheus", "matchers"), self.prometheus_matcher),
+            ("--prometheus-token-file", ("prometheus", "tokenFile"), access.prometheus_token_file),
+            ("--prometheus-user", ("prometheus", "user"), access.prometheus_user),
+            ("--prometheus-password-file", ("prometheus", "passwordFile"), access.prometheus_password_file),
+            ("--prometheus-ca", ("prometheus", "caFile"), access.prometheus_ca),
+            ("--prometheus-header", ("prometheus", "headers"), access.prometheus_header),
+            ("--prometheus-matcher", ("prometheus", "matchers"), access.prometheus_matcher),
             ("--prometheus-timeout", ("prometheus", "timeout"), self.prometheus_timeout),
         ]
         return {(flag, path): value for flag, path, value in flags if value}

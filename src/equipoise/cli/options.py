@@ -6,16 +6,17 @@ fields of each, and passes the dataclass to the command.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from equipoise.core.errors import BadInput
+from equipoise.core.quantity import parse_seconds
 from equipoise.runtime.output import Format
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from equipoise.adapters.kubernetes import Client
     from equipoise.adapters.redis import RedisPools
     from equipoise.cli.session import ClusterRequest
+    from equipoise.core.pools import PoolsSnapshot
+    from equipoise.pools.policy import TierPolicy
     from equipoise.runtime.metrics_source import PrometheusOptions
     from equipoise.stats.predict import Algorithm as ForecastAlgorithm
 
@@ -66,6 +69,9 @@ def _built(name: str, kind: Any, values: Mapping[str, Any]) -> Any:
 
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 OBJECT = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+"""The form of names that the API server accepts."""
+OPERATOR_NAMESPACE = "equipoise-system"
+REPLICAS_MAX = 2**31 - 1
 
 
 def expect_namespace(name: str | None) -> str | None:
@@ -84,36 +90,34 @@ def expect_namespaces(names: list[str] | None) -> list[str]:
 
 
 def expect_object(name: str) -> str:
-    """Return a valid name of an object, or raise BadInput."""
     if not OBJECT.fullmatch(name):
         raise BadInput(f"name {name[:80]!r}: expected at most 253 small letters, digits, - and .")
     return name
 
 
+def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
+    """Return an option that takes a value; its help does not show the variable that sets it."""
+    return typer.Option(*names, metavar=metavar, help=text, show_envvar=False, **more)
+
+
+def in_namespace(text: str, **more: Any) -> Any:
+    """Return the option of a namespace, which must be a valid name."""
+    return option("NAME", text, "-n", "--namespace", callback=expect_namespace, **more)
+
+
+def group(text: str) -> typer.Typer:
+    """Return an application of several commands, which explains itself where none is named."""
+    return typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
+
+
 Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]
 Namespace = Annotated[
-    str | None,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        envvar="KUBE_NAMESPACE",
-        help="The namespace; by default the context's.",
-        show_envvar=False,
-        callback=expect_namespace,
-    ),
+    str | None, in_namespace("The namespace; by default the context's.", envvar="KUBE_NAMESPACE")
 ]
-OperatorNamespace = Annotated[
-    str, typer.Option(metavar="NAME", help="Where Equipoise is installed.", callback=expect_namespace)
-]
-Journal = Annotated[
-    str | None, typer.Option(metavar="PATH", help="Add what was decided, and from what, to a journal.")
-]
+OperatorNamespace = Annotated[str, option("NAME", "Where Equipoise is installed.", callback=expect_namespace)]
+Journal = Annotated[str | None, option("PATH", "Add what was decided, and from what, to a journal.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
-MetricsFrom = Annotated[
-    str,
-    typer.Option(metavar="SOURCE", help="Where usage comes from: auto, prometheus or metrics-server."),
-]
+MetricsFrom = Annotated[str, option("SOURCE", "Where usage comes from: auto, prometheus or metrics-server.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +134,9 @@ class KubernetesOptions:
 
     kubeconfig: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="The kubeconfig; by default $KUBECONFIG, then the pod's own, then ~/.kube/config.",
-        ),
+        option("FILE", "The kubeconfig; by default $KUBECONFIG, then the pod's own, then ~/.kube/config."),
     ] = None
-    context: Annotated[str | None, typer.Option(metavar="NAME", help="The kubeconfig's context.")] = None
+    context: Annotated[str | None, option("NAME", "The kubeconfig's context.")] = None
 
     def connect(self) -> "Client":
         from equipoise.adapters.kubernetes import connect
@@ -147,27 +148,27 @@ class KubernetesOptions:
 class OperatorOptions(KubernetesOptions):
     """Which cluster a command acts in, and the namespace of the global pause."""
 
-    operator_namespace: OperatorNamespace = "equipoise-system"
+    operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE
 
 
-PrometheusTokenFile = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A file with a bearer token for it.")
-]
-PrometheusUser = Annotated[str | None, typer.Option(metavar="NAME", help="A user for basic authentication.")]
-PrometheusPasswordFile = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A file with that user's password.")
-]
-PrometheusCa = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A file with the CA that signed its certificate.")
-]
-PrometheusHeader = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="Sent with every query, such as X-Scope-OrgID=team."),
-]
-PrometheusMatcher = Annotated[
-    list[str] | None,
-    typer.Option(metavar="LABEL=VALUE", help="Added to every query, such as cluster=eu-1."),
-]
+@dataclass(frozen=True, slots=True)
+class PrometheusAccess:
+    """How a Prometheus is queried."""
+
+    prometheus_token_file: Annotated[str | None, option("FILE", "A file with a bearer token for it.")] = None
+    prometheus_user: Annotated[str | None, option("NAME", "A user for basic authentication.")] = None
+    prometheus_password_file: Annotated[str | None, option("FILE", "A file with that user's password.")] = (
+        None
+    )
+    prometheus_ca: Annotated[
+        str | None, option("FILE", "A file with the CA that signed its certificate.")
+    ] = None
+    prometheus_header: Annotated[
+        list[str] | None, option("NAME=VALUE", "Sent with every query, such as X-Scope-OrgID=team.")
+    ] = None
+    prometheus_matcher: Annotated[
+        list[str] | None, option("LABEL=VALUE", "Added to every query, such as cluster=eu-1.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,59 +177,45 @@ class PrometheusFlags:
 
     prometheus_url: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL",
+        option(
+            "URL",
+            "Prometheus, Thanos, Mimir or VictoriaMetrics; found in the cluster when not given.",
             envvar=["EQUIPOISE_PROMETHEUS_URL", "PROMETHEUS_ENDPOINT"],
-            show_envvar=False,
-            help="Prometheus, Thanos, Mimir or VictoriaMetrics; found in the cluster when not given.",
         ),
     ] = None
     prometheus_namespace: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
+        option(
+            "NAME",
+            "Where one is looked for without a URL, instead of monitoring; may be repeated.",
             envvar="EQUIPOISE_PROMETHEUS_NAMESPACES",
-            show_envvar=False,
-            help="Where one is looked for without a URL, instead of monitoring; may be repeated.",
             callback=expect_namespaces,
         ),
     ] = None
-    prometheus_token_file: PrometheusTokenFile = None
-    prometheus_user: PrometheusUser = None
-    prometheus_password_file: PrometheusPasswordFile = None
-    prometheus_ca: PrometheusCa = None
-    prometheus_header: PrometheusHeader = None
-    prometheus_matcher: PrometheusMatcher = None
+    access: PrometheusAccess = PrometheusAccess()
     prometheus_label: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="WHAT=LABEL",
-            help="How a label is called there: namespace, pod or container, such as pod=pod_name.",
+        option(
+            "WHAT=LABEL", "How a label is called there: namespace, pod or container, such as pod=pod_name."
         ),
     ] = None
     prometheus_timeout: Annotated[
-        str,
-        typer.Option(
-            metavar="SPAN",
-            envvar="PROMETHEUS_TIMEOUT",
-            show_envvar=False,
-            help="How long one query may take.",
-        ),
+        str, option("SPAN", "How long one query may take.", envvar="PROMETHEUS_TIMEOUT")
     ] = "30s"
 
     def connection(self) -> "PrometheusOptions":
-        """Return the runtime's options of Prometheus."""
         from equipoise.runtime.metrics_source import PrometheusOptions
 
+        access = self.access
         return PrometheusOptions(
             url=self.prometheus_url,
             namespaces=tuple(self.prometheus_namespace or ()),
-            token_file=self.prometheus_token_file,
-            user=self.prometheus_user,
-            password_file=self.prometheus_password_file,
-            ca_file=self.prometheus_ca,
-            headers=tuple(self.prometheus_header or ()),
-            matchers=tuple(self.prometheus_matcher or ()),
+            token_file=access.prometheus_token_file,
+            user=access.prometheus_user,
+            password_file=access.prometheus_password_file,
+            ca_file=access.prometheus_ca,
+            headers=tuple(access.prometheus_header or ()),
+            matchers=tuple(access.prometheus_matcher or ()),
             timeout=self.prometheus_timeout,
             labels=tuple(self.prometheus_label or ()),
         )
@@ -243,32 +230,28 @@ def cluster_request(
     """Return which cluster, which of its namespaces and which metrics a command is about."""
     from equipoise.cli.session import ClusterRequest
 
-    request = ClusterRequest(
+    own = kubernetes.operator_namespace if isinstance(kubernetes, OperatorOptions) else OPERATOR_NAMESPACE
+    return ClusterRequest(
         kubeconfig=kubernetes.kubeconfig,
         context=kubernetes.context,
         namespace=scope.namespace,
         is_everywhere=scope.all_namespaces,
         metrics_from=metrics_from,
         prometheus=(prometheus or PrometheusFlags()).connection(),
+        operator_namespace=own,
     )
-    if not isinstance(kubernetes, OperatorOptions):
-        return request
-    return replace(request, operator_namespace=kubernetes.operator_namespace)
 
 
 RedisUrl = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "URL",
+        "redis://, rediss:// or unix://; by default an embedded server of your own.",
         "--redis",
-        metavar="URL",
         envvar="EQUIPOISE_REDIS_URL",
-        show_envvar=False,
-        help="redis://, rediss:// or unix://; by default an embedded server of your own.",
     ),
 ]
-Prefix = Annotated[
-    str, typer.Option(metavar="TEXT", help="What every key begins with; {voice} on a Redis Cluster.")
-]
+Prefix = Annotated[str, option("TEXT", "What every key begins with; {voice} on a Redis Cluster.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,98 +262,82 @@ class RedisOptions:
     prefix: Prefix = "voice"
 
     def opened(self, *, is_dry: bool = False) -> "AbstractContextManager[RedisPools]":
-        """Return a context manager of the opened pools."""
         from equipoise.runtime.redis import opened
 
         return opened(self.redis, self.prefix, is_dry=is_dry)
 
+    @property
+    def config_key(self) -> str:
+        """The key of the tiers' config."""
+        return f"{self.prefix}:tier:config"
+
+    def read(self) -> "tuple[TierPolicy, PoolsSnapshot]":
+        """Return the config and the pools as they are now."""
+        from equipoise.pools.policy import read_policy
+
+        with self.opened() as pools:
+            snapshot = pools.snapshot()
+        return read_policy(snapshot.config, self.config_key), snapshot
+
+
+@contextmanager
+def values_of(option: str) -> Iterator[None]:
+    """Name the option in front of what is wrong with its value: a ValueError becomes BadInput."""
+    try:
+        yield
+    except ValueError as error:
+        raise BadInput(f"{option}{error}") from error
+
 
 def parse_span(option: str, text: str, least: float = 0.0) -> float:
     """Return the seconds of an option such as 90s or 1h30m, of which `least` are expected."""
-    from equipoise.core.quantity import parse_seconds
-
-    try:
+    with values_of(f"{option}: "):
         seconds = parse_seconds(text)
-    except ValueError as error:
-        raise BadInput(f"{option}: {error}") from error
     if seconds < least:
         raise BadInput(f"{option}: expected at least {least:g}s, got {text!r}")
     return seconds
 
 
-def given(command: typer.Context, name: str) -> bool:
-    """Return whether an option is on the command line; a variable may be meant for other commands."""
-    source = command.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+OF_CLUSTER = (
+    *(field.name for kind in (ScopeOptions, KubernetesOptions) for field in fields(kind)),
+    *("prometheus_url", "prometheus_namespace"),
+)
+"""The options that say where a live cluster is, which a file takes the place of."""
 
 
-REPLICAS_MAX = 2**31 - 1
-"""The form of names that the API server accepts."""
+def first_given(command: typer.Context, names: Iterable[str]) -> str:
+    """Return the first of these on the command line, or ""; a variable may be meant for other commands."""
+    for name in names:
+        source = command.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            return name
+    return ""
 
 
-class AdviceFormat(StrEnum):
-    """How advice is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-    HPA = "hpa"
-    EHPA = "ehpa"
-    CSV = "csv"
-
-
-class AlgorithmName(StrEnum):
-    """How future usage is forecast."""
-
-    PROFILE = "profile"
-    DSP = "dsp"
-
-
-class TypeName(StrEnum):
-    """What the advice is about."""
-
-    HPA = "HPA"
-    RESOURCE = "Resource"
-
-
+AdviceFormat = Literal["table", "json", "yaml", "hpa", "ehpa", "csv"]
+AlgorithmName = Literal["profile", "dsp"]
+SourceName = Literal["auto", "remote-read", "promql", "metrics-file"]
 Algorithm = Annotated[
     AlgorithmName, typer.Option(help="How the future is found: our profile, or Crane's signal processing.")
 ]
-
-
-class SourceName(StrEnum):
-    """How histories are queried."""
-
-    AUTO = "auto"
-    REMOTE_READ = "remote-read"
-    PROMQL = "promql"
-    METRICS_FILE = "metrics-file"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOptions:
     """The facts about a workload that a file of usage does not contain."""
 
-    request: Annotated[
-        str | None,
-        typer.Option(metavar="CORES", help="Of a file: the CPU request of a pod, such as 1000m."),
-    ] = None
+    request: Annotated[str | None, option("CORES", "Of a file: the CPU request of a pod, such as 1000m.")] = (
+        None
+    )
     replicas: Annotated[
-        int | None,
-        typer.Option(min=0, max=REPLICAS_MAX, metavar="N", help="Of a file: how many replicas run now."),
+        int | None, option("N", "Of a file: how many replicas run now.", min=0, max=REPLICAS_MAX)
     ] = None
     available: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            max=REPLICAS_MAX,
-            metavar="N",
-            help="Of a file: how many of them are available; by default all.",
-        ),
+        option("N", "Of a file: how many of them are available; by default all.", min=0, max=REPLICAS_MAX),
     ] = None
     pod_usage: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Usage by pod beside --from; by default a pod uses its share."),
+        str | None, option("FILE", "Usage by pod beside --from; by default a pod uses its share.")
     ] = None
 
 
@@ -380,9 +347,7 @@ class AdviceSettings:
 
     setting: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="ehpa.KEY=VALUE", help="A setting, such as ehpa.fluctuation-threshold=3."
-        ),
+        option("ehpa.KEY=VALUE", "A setting, such as ehpa.fluctuation-threshold=3.", "--set"),
     ] = None
     no_forecast: Annotated[bool, typer.Option("--no-forecast", help="Advise from the past only.")] = False
 

@@ -4,14 +4,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
 
-Plot = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Draw usage, forecast and replicas: .svg or .png.")
-]
+Plot = Annotated[str | None, option("FILE", "Draw usage, forecast and replicas: .svg or .png.")]
 DAYS_NAMED_MAX = 16
+WORKLOADS_MAX = 4
 INK, FAINT, RULE = "#24292f", "#6e7781", "#d8dee4"
 GREY, BLUE, BAND, RED = "#8c959f", "#0969da", "#b6d7ff", "#cf222e"
 STYLE: dict[Any, Any] = {
@@ -50,6 +48,13 @@ def check_plot(path: str | None) -> None:
         raise BadInput(f"--plot {path}: expected a folder that exists")
     if find_spec("matplotlib") is None:
         raise BadInput("--plot: expected the extra plot to be installed: pip install 'equipoise[plot]'")
+
+
+def expect_few(count: int) -> None:
+    """Raise BadInput unless so many workloads fit in one plot."""
+    if not 0 < count <= WORKLOADS_MAX:
+        expected = f"expected 1 to {WORKLOADS_MAX} workloads, got {count}"
+        raise BadInput(f"--plot: {expected}; name those to draw")
 
 
 def save(figure: Callable[[], Any], path: str, style: Mapping[str, Any] | None = None) -> None:

@@ -1,21 +1,28 @@
-"""`equipoise pools`: pods in tiers, kept in Redis."""
+"""`equipoise pools`: pods in tiers, kept in Redis; `equipoise pools config`: the tiers and their targets."""
 
+import json
+import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equipoise.cli import options, pools_config, pools_serve
-from equipoise.runtime.output import Format, print_plan, print_sentences, warn
+from equipoise.cli import options, pools_serve
+from equipoise.cli.options import option
+from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.core.pools import PoolCode
+from equipoise.runtime.output import Format, print_document, print_plan, print_sentences, read_yaml, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from equipoise.adapters.redis import RedisPools
-    from equipoise.core.pools import PoolAnswer, PoolCode
+    from equipoise.core.pools import PoolAnswer, PoolsSnapshot
+    from equipoise.pools.policy import TierPolicy
 
-app = typer.Typer(help="Pods in tiers, kept in Redis.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(pools_config.app, name="config")
+app = options.group("Pods in tiers, kept in Redis.")
+config = options.group("The tiers and their targets.")
+app.add_typer(config, name="config")
 app.command("serve")(pools_serve.serve)
 
 INTERVAL_MIN_SECONDS, INTERVAL_MAX_SECONDS = 0.1, 86400.0
@@ -35,17 +42,27 @@ class WriterOptions:
         self,
         write: "Callable[[RedisPools], PoolAnswer]",
         *,
-        call: str = "",
+        call: str | None = None,
+        pod: str | None = None,
+        uid: str = "",
         tier: str = "",
         refused: "Collection[PoolCode] | None" = None,
     ) -> None:
-        """Change the pools, and print the answer; `refused` are the answers that are errors."""
-        from equipoise.cli.pools_output import REFUSED, tell
+        """Check the names, change the pools, print the answer; one of `refused` is an error."""
+        from equipoise.cli.pools_output import tell
+        from equipoise.runtime.redis import call_id, pod_name
 
+        if call is not None:
+            call_id(call)
+        if pod is not None:
+            pod_name(pod)
+        if uid:
+            call_id(uid, "--uid")
+        if tier:
+            pod_name(tier, "--tier")
         with self.server.opened(is_dry=self.is_dry_run) as pools:
             answer = write(pools)
-        bad = REFUSED if refused is None else refused
-        tell(answer, self.output, call=call, tier=tier, is_dry=self.is_dry_run, refused=bad)
+        tell(answer, self.output, call=call or "", tier=tier, is_dry=self.is_dry_run, refused=refused)
 
 
 @app.command()
@@ -54,12 +71,8 @@ def status(*, server: options.RedisOptions, output: options.Output = Format.TABL
     """Show every tier: its target, its pods and their calls. Changes nothing."""
     from equipoise.cli.pools_output import print_status
     from equipoise.pools.observe import status_document
-    from equipoise.pools.policy import read_policy
 
-    with server.opened() as pools:
-        snapshot = pools.snapshot()
-    policy = read_policy(snapshot.config, f"{server.prefix}:tier:config")
-    print_status(status_document(policy, snapshot), output)
+    print_status(status_document(*server.read()), output)
 
 
 @app.command()
@@ -94,7 +107,6 @@ def rebalance(
         _plan(server, output)
         return
     from equipoise.cli.pools_output import log_moves
-    from equipoise.core.errors import WorldFailed
     from equipoise.pools import rebalance as rebalancing
     from equipoise.runtime.output import print_plan
 
@@ -118,16 +130,12 @@ def plan_scale_down(
     """Say which pods a smaller StatefulSet loses, what to move first, and what later. Changes nothing."""
     from equipoise.pools import decide
     from equipoise.pools.observe import observe
-    from equipoise.pools.policy import read_policy
 
-    with server.opened() as pools:
-        snapshot = pools.snapshot()
-    policy = read_policy(snapshot.config, f"{server.prefix}:tier:config")
+    policy, snapshot = server.read()
     decision, details = decide.plan_scale_down(policy, observe(policy, snapshot), replicas)
     if replicas < policy.pods_targeted:
-        warn(
-            f"the targets demand {policy.pods_targeted} pods: lower them to {replicas} before the scale-down"
-        )
+        demand = f"the targets demand {policy.pods_targeted} pods"
+        warn(f"{demand}: lower them to {replicas} before the scale-down")
     if details.busy:
         warn(f"these leave with calls, drain them first: {', '.join(details.busy)}")
     if output is Format.TABLE:
@@ -141,19 +149,11 @@ def plan_scale_down(
 def allocate(
     *,
     call: Annotated[str, typer.Argument(metavar="[CALL]", help="The call's name; made up if missing.")] = "",
-    tier: Annotated[
-        str, typer.Option(metavar="NAME", help="Only from this tier; by default the chain.")
-    ] = "",
+    tier: Annotated[str, option("NAME", "Only from this tier; by default the chain.")] = "",
     writer: WriterOptions,
 ) -> None:
     """Give a free pod to a call. The same call gets the same pod again."""
-    import secrets
-
-    from equipoise.runtime.redis import call_id, pod_name
-
-    name = call_id(call or secrets.token_hex(16))
-    if tier:
-        pod_name(tier, "--tier")
+    name = call or secrets.token_hex(16)
     writer.ask(lambda pools: pools.allocate(name, tier), call=name, tier=tier)
 
 
@@ -162,16 +162,16 @@ def allocate(
 def release(
     *,
     call: Call,
-    pod: Annotated[str, typer.Option(metavar="NAME", help="Only when this pod serves it.")] = "",
+    pod: Annotated[str, option("NAME", "Only when this pod serves it.")] = "",
     writer: WriterOptions,
 ) -> None:
     """End a call; its pod is free again. A call that has ended already is no error."""
     from equipoise.runtime.redis import call_id, pod_name
 
-    name = call_id(call)
+    call_id(call)
     if pod:
         pod_name(pod, "--pod")
-    writer.ask(lambda pools: pools.release(name, pod), call=call)
+    writer.ask(lambda pools: pools.release(call, pod), call=call)
 
 
 @app.command()
@@ -179,33 +179,24 @@ def release(
 def heartbeat(*, call: Call, server: options.RedisOptions, output: options.Output = Format.TABLE) -> None:
     """Say that a call goes on, so that its lease does not end."""
     from equipoise.cli.pools_output import REFUSED
-    from equipoise.core.pools import PoolCode
-    from equipoise.runtime.redis import call_id
 
-    name = call_id(call)
-    refused = REFUSED | {PoolCode.UNKNOWN_CALL}
     writer = WriterOptions(server=server, output=output)
-    writer.ask(lambda pools: pools.heartbeat(name), call=call, refused=refused)
+    refused = REFUSED | {PoolCode.UNKNOWN_CALL}
+    writer.ask(lambda pools: pools.heartbeat(call), call=call, refused=refused)
 
 
 @app.command()
 @options.expanded
 def drain(*, pod: Pod, writer: WriterOptions) -> None:
     """Give a pod no more calls; those it has go on."""
-    from equipoise.runtime.redis import pod_name
-
-    name = pod_name(pod)
-    writer.ask(lambda pools: pools.drain(name))
+    writer.ask(lambda pools: pools.drain(pod), pod=pod)
 
 
 @app.command()
 @options.expanded
 def undrain(*, pod: Pod, writer: WriterOptions) -> None:
     """Give a drained pod calls again."""
-    from equipoise.runtime.redis import pod_name
-
-    name = pod_name(pod)
-    writer.ask(lambda pools: pools.undrain(name))
+    writer.ask(lambda pools: pools.undrain(pod), pod=pod)
 
 
 @app.command()
@@ -213,16 +204,11 @@ def undrain(*, pod: Pod, writer: WriterOptions) -> None:
 def register(
     *,
     pod: Pod,
-    uid: Annotated[str, typer.Option(metavar="UID", help="Guards against a reused name.")] = "",
+    uid: Annotated[str, option("UID", "Guards against a reused name.")] = "",
     writer: WriterOptions,
 ) -> None:
     """Take a pod into the first tier that needs one, else into the last."""
-    from equipoise.runtime.redis import call_id, pod_name
-
-    name = pod_name(pod)
-    if uid:
-        call_id(uid, "--uid")
-    writer.ask(lambda pools: pools.register(name, uid, None))
+    writer.ask(lambda pools: pools.register(pod, uid, None), pod=pod, uid=uid)
 
 
 @app.command()
@@ -230,18 +216,14 @@ def register(
 def unregister(
     *,
     pod: Pod,
-    uid: Annotated[str, typer.Option(metavar="UID", help="Only this incarnation of the pod.")] = "",
+    uid: Annotated[str, option("UID", "Only this incarnation of the pod.")] = "",
     writer: WriterOptions,
 ) -> None:
     """Forget a pod that is gone, its calls with it. One that is in no tier any more is no error."""
     from equipoise.cli.pools_output import REFUSED
-    from equipoise.core.pools import PoolCode
-    from equipoise.runtime.redis import call_id, pod_name
 
-    name = pod_name(pod)
-    if uid:
-        call_id(uid, "--uid")
-    writer.ask(lambda pools: pools.unregister(name, uid, None), refused=REFUSED - {PoolCode.NOT_THERE})
+    refused = REFUSED - {PoolCode.NOT_THERE}
+    writer.ask(lambda pools: pools.unregister(pod, uid, None), pod=pod, uid=uid, refused=refused)
 
 
 @app.command()
@@ -255,13 +237,12 @@ def fsck(
     """List everything about the pools that contradicts itself; exit status 1 when something does."""
     from equipoise.adapters.redis.pools import failed
     from equipoise.cli.pools_output import print_fsck
-    from equipoise.core.errors import WorldFailed
     from equipoise.pools.invariants import notes, violations
     from equipoise.pools.policy import read_policy
 
     with server.opened() as pools:
         snapshot = pools.snapshot(is_thorough=True)
-        key = f"{server.prefix}:tier:config"
+        key = server.config_key
         policy = None if key in snapshot.wrong else read_policy(snapshot.config, key)
         found = violations(policy, snapshot)
         mended: list[PoolAnswer] = []
@@ -294,14 +275,11 @@ def fsck(
 def watch(
     *,
     server: options.RedisOptions,
-    interval: Annotated[str, typer.Option(metavar="SPAN", help="How long to wait between two looks.")] = "2s",
-    times: Annotated[
-        int, typer.Option(metavar="N", min=0, help="How many looks; 0 goes on until Ctrl-C.")
-    ] = 0,
+    interval: Annotated[str, option("SPAN", "How long to wait between two looks.")] = "2s",
+    times: Annotated[int, option("N", "How many looks; 0 goes on until Ctrl-C.", min=0)] = 0,
 ) -> None:
     """Show the tiers again whenever they change, until Ctrl-C. Changes nothing."""
     from equipoise.cli.pools_output import watch_pools
-    from equipoise.core.errors import BadInput
 
     seconds = options.parse_span("--interval", interval)
     if not INTERVAL_MIN_SECONDS <= seconds <= INTERVAL_MAX_SECONDS:
@@ -312,3 +290,89 @@ def watch(
 def _warn_if_missing(missing: int) -> None:
     if missing:
         warn(f"the targets demand {missing} more pods than there are: some tiers stay under their targets")
+
+
+@config.command("get")
+@options.expanded
+def get_config(*, server: options.RedisOptions, output: options.Output = Format.TABLE) -> None:
+    """Print the tiers, in a shape that `config set --from` takes."""
+    _print_config(server.read()[0], output)
+
+
+@config.command("set")
+@options.expanded
+def set_config(
+    *,
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME=PODS,...", help="Or NAME=exclusive|shared:PODS[:CALLS] for a new tier."),
+    ] = None,
+    file: Annotated[str | None, option("FILE", "The whole config; - is standard input.", "--from")] = None,
+    server: options.RedisOptions,
+    is_dry_run: options.DryRun = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Change targets, or with --from the whole config. Tiers with pods cannot be taken away or retyped."""
+    from equipoise.pools.policy import unfilled
+
+    if bool(settings) == (file is not None):
+        raise BadInput("config set: expected either NAME=PODS,... or --from FILE")
+    with server.opened(is_dry=is_dry_run) as pools:
+        policy, snapshot = _store(pools, settings or [], file, server.config_key)
+    assigned = sum(len(pool.assigned) for pool in snapshot.pools if pool.tier in policy.chain)
+    if warning := unfilled(policy, assigned):
+        warn(warning)
+    _print_config(policy, output)
+
+
+def _store(
+    pools: "RedisPools", settings: list[str], file: str | None, key: str
+) -> "tuple[TierPolicy, PoolsSnapshot]":
+    from equipoise.pools.policy import policy_from, tiers_to_empty
+
+    # Thorough: a tier that is no longer in the config may still have pods.
+    snapshot = pools.snapshot(is_thorough=True)
+    old, document = _old_and_new(snapshot, settings, file, key)
+    policy = policy_from(document, file or "config set")
+    text, to_empty = json.dumps(document, ensure_ascii=False), tiers_to_empty(old, policy, snapshot)
+    answer = pools.set_config(text, snapshot.version, to_empty)
+    if answer.code is PoolCode.TIER_IN_USE:
+        raise BadInput(
+            f"config set: {answer.tier}: it still has pods, so it can't be taken away or change its type; "
+            f"set {answer.tier}=0 and rebalance first"
+        )
+    if answer.code is not PoolCode.STORED:
+        raise WorldFailed(f"{key}: somebody else changed it meanwhile; nothing was changed")
+    return policy, snapshot
+
+
+def _old_and_new(
+    snapshot: "PoolsSnapshot", settings: list[str], file: str | None, key: str
+) -> "tuple[TierPolicy | None, dict[str, Any]]":
+    from equipoise.pools.policy import apply_changes, read_changes, read_policy
+
+    if file is None:
+        old = None if snapshot.config is None else read_policy(snapshot.config, key)
+        return old, apply_changes(snapshot.config, read_changes(settings))
+    document = read_yaml(file)
+    if not isinstance(document, dict):
+        raise BadInput(f"{file}: expected a mapping of tiers")
+    try:
+        return read_policy(snapshot.config, key), document
+    except BadInput:
+        return None, document  # the stored config is invalid, and --from replaces it
+
+
+def _print_config(policy: "TierPolicy", output: Format) -> None:
+    from equipoise.pools.policy import config_document
+
+    document = config_document(policy)
+    if output is not Format.TABLE:
+        print_document(document, output)
+        return
+    for name in [*policy.chain, *sorted(set(policy.tiers) - set(policy.chain))]:
+        tier = policy.tiers[name]
+        calls = f", {tier.concurrent_max} calls a pod" if tier.is_shared else ""
+        aside = "" if name in policy.chain else ", not in the chain"
+        pods = "1 pod" if tier.target == 1 else f"{tier.target} pods"
+        print(f"{name}: {pods}, {tier.type.value}{calls}{aside}")

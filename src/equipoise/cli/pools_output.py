@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -91,22 +92,21 @@ def tell(
     answer: PoolAnswer,
     form: Format,
     *,
-    call: str = "",
-    tier: str = "",
-    is_dry: bool = False,
-    refused: Collection[PoolCode] = REFUSED,
+    call: str,
+    tier: str,
+    is_dry: bool,
+    refused: Collection[PoolCode] | None,
 ) -> None:
-    """Print the answer of one change; a rejection is also an error."""
-    in_tier = answer.tier or tier
+    """Print the answer of one change; one of `refused`, by default `REFUSED`, is also an error."""
     sentence = sentence_of(answer, call=call, tier=tier)
     if answer.code is PoolCode.NO_TIER:
         raise BadInput(f"{sentence}, got {tier!r}")
-    is_refused = answer.code in refused
+    is_refused = answer.code in (REFUSED if refused is None else refused)
     if form is not Format.TABLE:
         report = WriterReport(
             result=answer.code,
             pod=answer.pod,
-            tier=in_tier,
+            tier=answer.tier or tier,
             call=call or UNSET,
             detail=answer.detail,
             sentence=sentence,
@@ -178,14 +178,11 @@ def log_moves(outcomes: "Sequence[Outcome]", moved: int) -> None:
 
 def watch_pools(server: RedisOptions, seconds: float, times: int) -> None:
     """Print the tiers repeatedly, until the number of snapshots or Ctrl-C."""
-    with server.opened() as pools:
-        try:
-            _watch(pools, server.prefix, seconds, times)
-        except KeyboardInterrupt:
-            return
+    with server.opened() as pools, suppress(KeyboardInterrupt):
+        _watch(pools, server.config_key, seconds, times)
 
 
-def _watch(pools: "RedisPools", prefix: str, seconds: float, times: int) -> None:
+def _watch(pools: "RedisPools", key: str, seconds: float, times: int) -> None:
     """Print changes; a server or a config that disappears later is reported and waited for."""
     console = Console()
     before: Any = None
@@ -193,9 +190,7 @@ def _watch(pools: "RedisPools", prefix: str, seconds: float, times: int) -> None
     while True:
         try:
             snapshot = pools.snapshot()
-            now: Any = status_document(read_policy(snapshot.config, f"{prefix}:tier:config"), snapshot)[
-                "tiers"
-            ]
+            now: Any = status_document(read_policy(snapshot.config, key), snapshot)["tiers"]
         except EquipoiseError as error:
             if before is None:
                 raise

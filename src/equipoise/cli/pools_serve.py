@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.options import option
+from equipoise.core.errors import BadInput
+from equipoise.core.quantity import print_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,31 +19,21 @@ SPAN_MAX_SECONDS = 7 * 86400.0
 def serve(
     redis: options.RedisUrl = None,
     redis_url_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A file with the URL, such as one of a Secret.")
+        str | None, option("FILE", "A file with the URL, such as one of a Secret.")
     ] = None,
     prefix: options.Prefix = "voice",
     address: Annotated[
-        str,
-        typer.Option(metavar="[HOST]:PORT", help="Where to answer; beyond this machine only with a token."),
+        str, option("[HOST]:PORT", "Where to answer; beyond this machine only with a token.")
     ] = "127.0.0.1:8081",
     token_file: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            envvar="EQUIPOISE_TOKEN_FILE",
-            show_envvar=False,
-            help="Bearer tokens, one per line; read again when it changes.",
+        option(
+            "FILE", "Bearer tokens, one per line; read again when it changes.", envvar="EQUIPOISE_TOKEN_FILE"
         ),
     ] = None,
-    lease: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long a call holds its pod without a heartbeat.")
-    ] = "15m",
-    record: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long its record lasts, at least as long.")
-    ] = "1h",
-    linger: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long to serve on after SIGTERM, not ready.")
-    ] = "0s",
+    lease: Annotated[str, option("SPAN", "How long a call holds its pod without a heartbeat.")] = "15m",
+    record: Annotated[str, option("SPAN", "How long its record lasts, at least as long.")] = "1h",
+    linger: Annotated[str, option("SPAN", "How long to serve on after SIGTERM, not ready.")] = "0s",
     accept_eviction: Annotated[
         bool,
         typer.Option(
@@ -50,8 +43,8 @@ def serve(
             help="Serve from a Redis that may evict keys: calls that go on could lose their pods.",
         ),
     ] = False,
-    log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
-    log_format: Annotated[str, typer.Option(metavar="FORMAT", help="auto, json or console.")] = "auto",
+    log_level: Annotated[str, option("LEVEL", "debug, info, warning or error.")] = "info",
+    log_format: Annotated[str, option("FORMAT", "auto, json or console.")] = "auto",
 ) -> None:
     """Answer allocate, release, heartbeat, drain, undrain and status over HTTP, until SIGTERM."""
     from equipoise.adapters.redis.connect import expect_prefix
@@ -77,7 +70,6 @@ def serve(
 def _source(redis: str | None, file: str | None) -> "Iterator[Callable[[], str]]":
     """Return the source of the URL: the option, a file that may change, or the embedded server."""
     from equipoise.adapters.redis.connect import address_of
-    from equipoise.core.errors import BadInput
     from equipoise.runtime.redis import read_url
 
     if file is not None:
@@ -88,7 +80,7 @@ def _source(redis: str | None, file: str | None) -> "Iterator[Callable[[], str]]
         address_of(redis)  # rejects an invalid URL before anything starts
         yield lambda: redis
     else:
-        from equipoise.adapters.redis.embedded import embedded
+        from equipoise.adapters.redis.connect import embedded
         from equipoise.runtime.redis import state_folder
 
         with embedded(state_folder()) as own:
@@ -97,9 +89,6 @@ def _source(redis: str | None, file: str | None) -> "Iterator[Callable[[], str]]
 
 def _seconds(flag: str, text: str, least: float = 1) -> float:
     """Return the seconds of a span; one that Redis cannot represent would fail within a script."""
-    from equipoise.core.errors import BadInput
-    from equipoise.core.quantity import print_seconds
-
     seconds = options.parse_span(flag, text)
     if not least <= seconds <= SPAN_MAX_SECONDS:
         expected = f"{print_seconds(least)} to {print_seconds(SPAN_MAX_SECONDS)}"

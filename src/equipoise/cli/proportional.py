@@ -1,32 +1,31 @@
 """`equipoise proportional`: resources that follow the size of the cluster.
 
-`plan` and `apply` are about a policy, `simulate` compares every way against flapping on one.
+`plan` and `apply` are about a policy, and print what is decided for it; `simulate` compares every way
+against flapping on one.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.journal import journalled, write_records
+from equipoise.cli.options import option
 from equipoise.cli.plots import check_plot
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.runtime.output import Format, print_document, stepping, warn
+from equipoise.core.quantity import Quantity
+from equipoise.runtime.output import Format, print_document, print_plan, read_yaml, warn
 
 if TYPE_CHECKING:
     from equipoise.cli.proportional_live import ProportionalRequest
-    from equipoise.cli.proportional_study import Studied
     from equipoise.core.decision import Decision
     from equipoise.proportional.functions import CompiledPolicy
+    from equipoise.proportional.loop import PolicyResult
     from equipoise.proportional.parse import PolicyFile
-    from equipoise.sim.smoothing_study import ClusterShape
 
-app = typer.Typer(
-    help="Requests and limits that follow the size of the cluster, without flapping.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = options.group("Requests and limits that follow the size of the cluster, without flapping.")
 EXAMPLES = {"--input": "cores=18", "--current": "kube-dns.requests.cpu=250m"}
 
 
@@ -36,25 +35,7 @@ Policies = Annotated[
 ]
 PolicyPath = Annotated[
     str | None,
-    typer.Option(
-        "--policy", metavar="FILE", help="A ScalingPolicy, or only its spec, in a file; - is standard input."
-    ),
-]
-Sizes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input",
-        metavar="NAME=SIZE",
-        help="How large the cluster is: cores, memory, nodes, pods; by default it is counted.",
-    ),
-]
-Current = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="What is in force, such as kube-dns.requests.cpu=250m."),
-]
-Observations = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="CSV with timestamp and sizes: run them all through the smoothing."),
+    option("FILE", "A ScalingPolicy, or only its spec, in a file; - is standard input.", "--policy"),
 ]
 
 
@@ -70,7 +51,6 @@ class ProportionalOptions:
     def request(
         self, policies: list[str] | None, path: str | None, *, takes_sizes: bool
     ) -> "ProportionalRequest":
-        """Return the request: which policies of which cluster."""
         from equipoise.cli.proportional_live import ProportionalRequest
 
         if path is not None and policies:
@@ -88,9 +68,20 @@ def plan(
     *,
     policies: Policies = None,
     policy: PolicyPath = None,
-    size: Sizes = None,
-    current: Current = None,
-    observations: Observations = None,
+    size: Annotated[
+        list[str] | None,
+        option(
+            "NAME=SIZE",
+            "How large the cluster is: cores, memory, nodes, pods; by default it is counted.",
+            "--input",
+        ),
+    ] = None,
+    current: Annotated[
+        list[str] | None, option("NAME=VALUE", "What is in force, such as kube-dns.requests.cpu=250m.")
+    ] = None,
+    observations: Annotated[
+        str | None, option("FILE", "CSV with timestamp and sizes: run them all through the smoothing.")
+    ] = None,
     live: ProportionalOptions,
 ) -> None:
     """Say what containers would ask for, in a cluster or at a given size, and why. Changes nothing."""
@@ -122,9 +113,9 @@ def apply(
         bool, typer.Option("--dry-run", help="Say what would be set now; change nothing.")
     ] = False,
     interval: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long to wait between two turns where one is not enough.")
+        str, option("SPAN", "How long to wait between two turns where one is not enough.")
     ] = "10s",
-    timeout: Annotated[str, typer.Option(metavar="SPAN", help="How long all turns may take.")] = "10m",
+    timeout: Annotated[str, option("SPAN", "How long all turns may take.")] = "10m",
     live: ProportionalOptions,
 ) -> None:
     """Set what the policies ask for now, with the operator's guards, and say what it restarts before."""
@@ -134,50 +125,47 @@ def apply(
     if is_dry_run:
         _plan_live(request, live)
         return
-    from equipoise.cli.journal import journalled
     from equipoise.cli.proportional_live import apply_proportional
-    from equipoise.cli.proportional_output import print_live
 
     with journalled(live.journal) as records:
         items, failure = apply_proportional(request, interval_seconds, timeout_seconds, records)
-    print_live(items, live.output, is_done=True)
+    _print_live(items, live.output, is_done=True)
     if failure:
         raise WorldFailed(failure)
 
 
 def _plan_offline(
-    file: "PolicyFile",
-    size: list[str] | None,
-    current: list[str] | None,
-    observations: str | None,
-    output: Format,
+    file: "PolicyFile", size: list[str] | None, current: list[str] | None, path: str | None, output: Format
 ) -> None:
-    from equipoise.cli.proportional_output import print_proportional
     from equipoise.proportional.functions import CompiledPolicy
 
     asked = CompiledPolicy.of(file.spec)
     sizes, in_force = _pairs("--input", size), _pairs("--current", current)
-    if observations is None:
-        decision = _decide_once(file, sizes, in_force)
-    else:
-        decision = _decide_all(asked, file, observations, sizes, in_force)
+    decision = _decide(file, asked, path, sizes, in_force)
     _warn(asked, decision, sizes)
-    print_proportional(asked, decision, output)
+    if output is not Format.TABLE:
+        print_plan("proportional", [decision], output)
+        return
+    from equipoise.runtime.console import Console
+
+    console = Console()
+    if steps := decision.extra.get("steps"):
+        _print_steps(console, asked, steps)
+    console.print(_values(asked, decision))
+    console.print(f"{decision.subject}: {decision.reason.sentence}")
+    console.print("Nothing was changed.")
 
 
 def _plan_live(request: "ProportionalRequest", live: ProportionalOptions) -> None:
-    from equipoise.cli.journal import write_records
     from equipoise.cli.proportional_live import plan_proportional
-    from equipoise.cli.proportional_output import print_live
 
     items, records = plan_proportional(request)
-    print_live(items, live.output, is_done=False)
+    _print_live(items, live.output, is_done=False)
     write_records(live.journal, records)
 
 
 def _read_policy(path: str) -> "PolicyFile":
     from equipoise.proportional.parse import read_policy_file
-    from equipoise.runtime.output import read_yaml
 
     return read_policy_file(read_yaml(path), path)
 
@@ -194,39 +182,33 @@ def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     return found
 
 
-def _decide_once(file: "PolicyFile", sizes: dict[str, str], in_force: dict[str, str]) -> "Decision":
-    from equipoise.proportional.decide import Observation, decide, read_inputs
-
-    try:
-        given = read_inputs(sizes)
-    except ValueError as error:
-        raise BadInput(f"--input {error}") from error
-    if missing := sorted(file.spec.inputs - set(given)):
-        raise BadInput(f"--input: expected {missing[0]}=SIZE, since the policy's functions use {missing[0]}")
-    try:
-        return decide(file.spec, Observation(file.subject, 0, sizes, in_force)).decision
-    except ValueError as error:
-        raise BadInput(f"--current {error}") from error
-
-
-def _decide_all(
-    asked: "CompiledPolicy", file: "PolicyFile", path: str, sizes: dict[str, str], in_force: dict[str, str]
+def _decide(
+    file: "PolicyFile",
+    asked: "CompiledPolicy",
+    path: str | None,
+    sizes: dict[str, str],
+    current: dict[str, str],
 ) -> "Decision":
-    from equipoise.proportional.decide import replay
+    """Decide for one size, or run the observations of a file through the smoothing."""
+    from equipoise.proportional.decide import Observation, decide, read_inputs, replay
     from equipoise.proportional.parse import read_observations
     from equipoise.runtime.output import read_text
 
-    rows = read_observations(read_text(path), path, file.spec.inputs, sizes)
-    try:
-        return replay(asked, file.subject, rows, in_force)
-    except ValueError as error:
-        raise BadInput(f"--current {error}") from error
+    inputs = file.spec.inputs
+    if path is not None:
+        rows = read_observations(read_text(path), path, inputs, sizes)
+        with options.values_of("--current "):
+            return replay(asked, file.subject, rows, current)
+    with options.values_of("--input "):
+        given = read_inputs(sizes)
+    if missing := sorted(inputs - set(given)):
+        raise BadInput(f"--input: expected {missing[0]}=SIZE, since the policy's functions use {missing[0]}")
+    with options.values_of("--current "):
+        return decide(file.spec, Observation(file.subject, 0, sizes, current)).decision
 
 
 def _warn(asked: "CompiledPolicy", decision: "Decision", sizes: dict[str, str]) -> None:
     """Warn of input without effect, and of requests that the API server would reject."""
-    from equipoise.core.quantity import Quantity
-
     for name in sizes:
         if name.lower() not in asked.spec.inputs:
             warn(f"--input {name}: no function of the policy uses it")
@@ -237,82 +219,50 @@ def _warn(asked: "CompiledPolicy", decision: "Decision", sizes: dict[str, str]) 
                 warn(f"{container['name']}: the {resource} request {request} is above the limit {limit}")
 
 
-CYCLES_MAX = 2_000_000
+_REQUEST = {"resource": "cpu", "function": {"input": "cores", "base": "100m", "slope": "10m"}}
 DEFAULT_POLICY = {
     "scaleTargetRef": {"kind": "Deployment", "name": "kube-dns"},
-    "containers": [
-        {
-            "name": "kube-dns",
-            "resources": {
-                "requests": [
-                    {"resource": "cpu", "function": {"input": "cores", "base": "100m", "slope": "10m"}}
-                ]
-            },
-        }
-    ],
+    "containers": [{"name": "kube-dns", "resources": {"requests": [_REQUEST]}}],
 }
 """The seed's function, without smoothing."""
-
-
-class HistoryKind(StrEnum):
-    """The scenario of the cluster's size."""
-
-    ALL = "all"
-    RANDOM_WALK = "random-walk"
-    ROLLING_UPDATE = "rolling-update"
-    NODE_FLAP = "node-flap"
-    AUTOSCALER_BURST = "autoscaler-burst"
 
 
 @app.command()
 def simulate(
     policy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="A ScalingPolicy, or only its spec; by default 100m + 10m per core."
-        ),
+        str | None, option("FILE", "A ScalingPolicy, or only its spec; by default 100m + 10m per core.")
     ] = None,
-    scene: Annotated[HistoryKind, typer.Option(help="What happens to the cluster.")] = HistoryKind.ALL,
+    scene: Annotated[
+        Literal["all", "random-walk", "rolling-update", "node-flap", "autoscaler-burst"],
+        typer.Option(help="What happens to the cluster."),
+    ] = "all",
     observations: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Instead: a recorded CSV with timestamp and sizes.")
+        str | None, option("FILE", "Instead: a recorded CSV with timestamp and sizes.")
     ] = None,
-    seeds: Annotated[
-        int, typer.Option(metavar="N", min=1, max=100_000, help="How many histories of each kind.")
-    ] = 20,
-    nodes: Annotated[
-        int, typer.Option(metavar="N", min=2, max=100_000, help="How many nodes at first.")
-    ] = 50,
-    node_cores: Annotated[int, typer.Option(metavar="N", min=1, max=4096, help="The cores of a node.")] = 4,
-    node_memory: Annotated[str, typer.Option(metavar="SIZE", help="The memory of a node.")] = "16Gi",
-    hours: Annotated[float, typer.Option(metavar="N", min=0.01, max=1000, help="How long a history is.")] = 2,
-    interval: Annotated[
-        str, typer.Option(metavar="SPAN", help="How often the cluster is looked at.")
-    ] = "10s",
-    plot: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Draw the first history of each kind: .svg or .png.")
-    ] = None,
+    seeds: Annotated[int, option("N", "How many histories of each kind.", min=1, max=100_000)] = 20,
+    nodes: Annotated[int, option("N", "How many nodes at first.", min=2, max=100_000)] = 50,
+    node_cores: Annotated[int, option("N", "The cores of a node.", min=1, max=4096)] = 4,
+    node_memory: Annotated[str, option("SIZE", "The memory of a node.")] = "16Gi",
+    hours: Annotated[float, option("N", "How long a history is.", min=0.01, max=1000)] = 2,
+    interval: Annotated[str, option("SPAN", "How often the cluster is looked at.")] = "10s",
+    plot: Annotated[str | None, option("FILE", "Draw the first history of each kind: .svg or .png.")] = None,
     output: options.Output = Format.TABLE,
 ) -> None:
     """Compare every way against flapping on one policy: changes, too much, too little. Needs no cluster."""
-    from equipoise.cli.proportional_study import print_tables, report
+    from equipoise.cli.proportional_study import cluster_of, draw, generated, print_tables, recorded, report
+    from equipoise.sim.smoothing_study import WALKS
 
     check_plot(plot)
     file = _policy(policy)
     if observations is not None:
-        if scene is not HistoryKind.ALL:
+        if scene != "all":
             raise BadInput("--observations: expected it alone, without --scene: the file says what happens")
-        studied = [_recorded(file, observations)]
+        studied = [recorded(file.spec, observations)]
     else:
-        cluster = _cluster(nodes, node_cores, node_memory, hours, interval)
-        names = (
-            [each for each in HistoryKind if each is not HistoryKind.ALL]
-            if scene is HistoryKind.ALL
-            else [scene]
-        )
-        studied = [_generated(file, cluster, name, seeds) for name in names]
+        cluster = cluster_of(nodes, node_cores, node_memory, hours, interval)
+        scenes = WALKS if scene == "all" else [scene]
+        studied = [generated(file.spec, cluster, each, seeds) for each in scenes]
     if plot is not None:
-        from equipoise.cli.proportional_study import draw
-
         draw(file.spec, studied, plot)
     if output is Format.TABLE:
         print_tables(file.subject, studied)
@@ -330,43 +280,91 @@ def _policy(path: str | None) -> "PolicyFile":
     return file
 
 
-def _cluster(nodes: int, node_cores: int, node_memory: str, hours: float, interval: str) -> "ClusterShape":
-    from equipoise.core.quantity import parse_bytes
-    from equipoise.sim.smoothing_study import ClusterShape
+STEPS_SHOWN_MAX = 40
+STYLES = {"Set": "bold yellow", "Unchanged": "dim"}
 
-    try:
-        memory = round(parse_bytes(node_memory))
-    except ValueError as error:
-        raise BadInput(f"--node-memory: {error}") from error
-    seconds = options.parse_span("--interval", interval)
-    if not 1 <= seconds <= 3600:  # noqa: PLR2004 - a second to an hour
-        raise BadInput(f"--interval: expected a span between 1s and 1h, got {interval!r}")
-    cluster = ClusterShape(nodes, node_cores, memory, interval_seconds=seconds, hours=hours)
-    if cluster.observation_count > CYCLES_MAX:
-        raise BadInput(
-            f"--hours: expected at most {CYCLES_MAX} looks of --interval, got {cluster.observation_count}"
+
+def _print_live(results: "Sequence[PolicyResult]", form: Format, *, is_done: bool) -> None:
+    decided = [(turn, turn.decision) for turn in results if turn.decision is not None]
+    if form is not Format.TABLE:
+        decisions = [decision for _, decision in decided]
+        outcomes = [turn.outcomes for turn, _ in decided] if is_done else None
+        print_plan("proportional", decisions, form, outcomes)
+        return
+    from equipoise.runtime.console import Console
+
+    console = Console()
+    for turn, decision in decided:
+        console.print(_values(turn.item.compiled, decision))
+        console.print(f"{decision.subject}: {decision.reason.sentence}")
+        if decision.actions and turn.cost:
+            console.print(turn.cost)
+        for outcome in turn.outcomes:
+            console.print(f"{outcome.result}: {outcome.detail}".rstrip(": "))
+        console.print()
+    if not decided:
+        console.print("There is nothing to decide.")
+    changed = sum(any(o.result == "Accepted" for o in turn.outcomes) for turn, _ in decided)
+    console.print(f"{len(decided)} decided, {changed} changed." if is_done else "Nothing was changed.")
+
+
+RIGHT = {"NOW", "TARGET", "IN FORCE"}
+
+
+def _values(asked: "CompiledPolicy", decision: "Decision") -> Any:
+    """Return one row per resource: its value, the cluster's target, and its planned value."""
+    from rich.text import Text
+
+    from equipoise.runtime.console import table
+
+    numbers = decision.reason.numbers
+    applied = {
+        f"{container['name']}.{section}.{resource}": value
+        for container in decision.extra["containers"]
+        for section in ("requests", "limits")
+        for resource, value in container[section].items()
+    }
+    laid_out = table("RESOURCE", "NOW", "TARGET", "IN FORCE", "REASON", right=RIGHT)
+    for slot in asked.slots:
+        code = numbers["reasons"][slot.key]
+        laid_out.add_row(
+            slot.key,
+            numbers["current"][slot.key] or "-",
+            numbers["target"][slot.key],
+            Text(applied.get(slot.key, "-"), style=STYLES.get(code, "")),
+            Text(code, style=STYLES.get(code, "yellow")),
         )
-    return cluster
+    return laid_out
 
 
-def _recorded(file: "PolicyFile", path: str) -> "Studied":
-    from equipoise.cli.proportional_study import Studied
-    from equipoise.proportional.parse import read_observations
-    from equipoise.runtime.output import read_text
-    from equipoise.sim.smoothing_study import SizeHistory, study
+def _print_steps(console: Any, asked: "CompiledPolicy", steps: list[dict[str, Any]]) -> None:
+    """Print the rows with a change, and the number of all."""
+    from rich.text import Text
 
-    rows = read_observations(read_text(path), path, file.spec.inputs)
-    history = SizeHistory([row.at for row in rows], [row.inputs for row in rows])
-    start = history.inputs[0]
-    return Studied(path, 1, history.hours, study(file.spec, start, [history]), history, start)
+    from equipoise.runtime.console import table
+
+    shown = list(_changes(steps))
+    laid_out = table("TIME", "REASON", "RESOURCE", "TARGET", "IN FORCE", right=RIGHT)
+    for step in shown[:STEPS_SHOWN_MAX]:
+        style = STYLES.get(step["reason"], "yellow")
+        head: list[Any] = [str(step["timestamp"]), Text(step["reason"], style=style)]
+        for slot in asked.slots:
+            applied = step["applied"][slot.key] or "-"
+            laid_out.add_row(*head, slot.key, step["target"][slot.key], Text(applied, style=style))
+            head = ["", ""]
+    console.print(laid_out)
+    changes = sum(step["reason"] == "Set" for step in steps)
+    rest = len(shown) - STEPS_SHOWN_MAX
+    more = f"; {rest} more rows with -o json" if rest > 0 else ""
+    console.print(
+        f"{len(steps)} steps, {changes} {'change' if changes == 1 else 'changes'}; "
+        f"shown are those with a change or another reason{more}.\n"
+    )
 
 
-def _generated(file: "PolicyFile", cluster: "ClusterShape", scene: HistoryKind, seeds: int) -> "Studied":
-    from equipoise.cli.proportional_study import Studied
-    from equipoise.sim.smoothing_study import generate, study
-
-    start = cluster.sized(cluster.nodes)
-    histories = (generate(scene.value, cluster, seed) for seed in range(seeds))
-    with stepping(scene.value, seeds) as on_step:
-        summaries = study(file.spec, start, histories, on_step)
-    return Studied(scene.value, seeds, cluster.hours, summaries, generate(scene.value, cluster, 0), start)
+def _changes(steps: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    before = None
+    for step in steps:
+        if step["reason"] != before or step["reason"] == "Set":
+            yield step
+        before = step["reason"]

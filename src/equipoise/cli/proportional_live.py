@@ -14,7 +14,7 @@ from equipoise.adapters.kubernetes.sizes import KubernetesSizes
 from equipoise.cli.journal import CommandJournal
 from equipoise.cli.session import ClusterRequest, Session
 from equipoise.core.cluster import ObjectRef
-from equipoise.core.decision import Outcome, Record
+from equipoise.core.decision import Record
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
@@ -71,9 +71,7 @@ class _Policies:
         self.request = request
         self.session = session
         self.where = request.cluster.scope(session.client, own)
-        self.policies = KubernetesPolicies(
-            session.client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
-        )
+        self.policies = KubernetesPolicies(session.client, kind)
         self.loop = ProportionalLoop(
             cluster=session.cluster,
             sizes=KubernetesSizes(session.client, session.cluster, [self.where] if self.where else ()),
@@ -100,7 +98,9 @@ class _Policies:
         assert all(each.rejection is None for each in decided), "a policy is decided for or refused"
         is_asked_for = bool(names) or self.request.file is not None
         if refused and not decided and is_asked_for and is_first:
-            raise _failure_of(*refused[0])
+            policy, refusal = refused[0]
+            is_of_cluster = refusal.code in {"NoNodes", "InputUnknown"}
+            raise (WorldFailed if is_of_cluster else BadInput)(_refused_words(policy, refusal))
         for policy, refusal in refused:
             warn(_refused_words(policy, refusal))
         for each in items:
@@ -116,11 +116,8 @@ class _Policies:
         if file is not None:
             namespace = self.where or file.namespace or self.session.client.namespace
             ref = ObjectRef("", "ScalingPolicy", namespace, file.name or file.spec.target_ref.name, FILE)
-            others = [
-                policy
-                for policy in self.policies.listed_if_installed(namespace)
-                if policy.ref.name != file.name
-            ]
+            installed = self.policies.listed_if_installed(namespace)
+            others = [policy for policy in installed if policy.ref.name != file.name]
             policies: Sequence[PolicyObject] = [PolicyObject(ref, 1, "", {}, {}), *others]
             readings = PolicyCache().read(others) | {ref: CompiledPolicy.of(file.spec)}
         else:
@@ -133,20 +130,12 @@ class _Policies:
         if file is not None:  # other policies do not apply
             assigned = [item for item in assigned if item.policy.ref.uid == FILE]
             refused = {ref: why for ref, why in refused.items() if ref.uid == FILE}
-        return (
-            [item for item in assigned if not names or item.policy.ref.name in names],
-            [(ref, why) for ref, why in refused.items() if not names or ref.name in names],
-        )
+        chosen = [item for item in assigned if not names or item.policy.ref.name in names]
+        return chosen, [(ref, why) for ref, why in refused.items() if not names or ref.name in names]
 
 
 def _refused_words(policy: ObjectRef, refusal: RejectedPolicy) -> str:
     return f"{policy.namespace}/{policy.name}: {refusal.code}: {refusal.sentence}"
-
-
-def _failure_of(policy: ObjectRef, refusal: RejectedPolicy) -> Exception:
-    """Return an error of the input or of the cluster."""
-    words = _refused_words(policy, refusal)
-    return WorldFailed(words) if refusal.code in {"NoNodes", "InputUnknown"} else BadInput(words)
 
 
 def _client(request: ProportionalRequest) -> Client:
@@ -181,7 +170,9 @@ def apply_proportional(
     while True:
         items = policies.run_once(names, is_first=not done)
         for each in items:
-            _print_result(each)
+            if each.outcomes:
+                lines = [f"{one.result}: {one.detail}" if one.detail else one.result for one in each.outcomes]
+                _report(f"{each.item.ref.subject}: {each.cost} {'; '.join(lines)}")
             _add(done, each)
         open_ = [each.item.policy.ref.name for each in items if _goes_on(each)]
         if not open_:
@@ -231,15 +222,5 @@ def _with_message(item: PolicyResult) -> PolicyResult:
     return replace(item, decision=msgspec.structs.replace(item.decision, extra=extra))
 
 
-def _print_result(item: PolicyResult) -> None:
-    if item.outcomes:
-        line = "; ".join(_describe(each) for each in item.outcomes)
-        _report(f"{item.item.ref.subject}: {item.cost} {line}")
-
-
 def _report(words: str) -> None:
     tell(f"{time.strftime('%H:%M:%S')} {words}")
-
-
-def _describe(outcome: Outcome) -> str:
-    return f"{outcome.result}: {outcome.detail}" if outcome.detail else outcome.result

@@ -1,4 +1,4 @@
-"""Prints the cost of each smoothing strategy as tables or a document, and plots the applied values."""
+"""What each smoothing strategy costs: runs histories, prints tables or a document, and plots values."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from equipoise.cli.documents import Amount, Count, Share
+from equipoise.cli.options import parse_span, values_of
 from equipoise.cli.plots import BLUE, INK, RED, save
-from equipoise.core.quantity import NANO
-from equipoise.proportional.functions import Slot, slots
+from equipoise.core.errors import BadInput
+from equipoise.core.quantity import NANO, parse_bytes
+from equipoise.proportional.functions import Inputs, Slot, slots
+from equipoise.proportional.parse import read_observations
 from equipoise.proportional.policy import ScalingPolicySpec
-from equipoise.sim.smoothing_study import (
-    NONE,
-    ClusterInputs,
-    SizeHistory,
-    StrategySummary,
-    modelled,
-    run,
-    strategies,
-)
+from equipoise.runtime.output import read_text, stepping
+from equipoise.sim import smoothing_study as sim
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,10 +30,46 @@ class Studied(NamedTuple):
     name: str
     seeds: int
     hours: float
-    summaries: list[StrategySummary]
-    first: SizeHistory
-    start: ClusterInputs
+    summaries: list[sim.StrategySummary]
+    first: sim.SizeHistory
+    start: Inputs
     """The size that default settings are made from."""
+
+
+CYCLES_MAX = 2_000_000
+
+
+def cluster_of(
+    nodes: int, node_cores: int, node_memory: str, hours: float, interval: str
+) -> sim.ClusterShape:
+    """Return the cluster of generated histories; raises BadInput for one that would take too long."""
+    with values_of("--node-memory: "):
+        memory = round(parse_bytes(node_memory))
+    seconds = parse_span("--interval", interval)
+    if not 1 <= seconds <= 3600:  # noqa: PLR2004 - a second to an hour
+        raise BadInput(f"--interval: expected a span between 1s and 1h, got {interval!r}")
+    cluster = sim.ClusterShape(nodes, node_cores, memory, interval_seconds=seconds, hours=hours)
+    if cluster.observation_count > CYCLES_MAX:
+        looks = f"{CYCLES_MAX} looks of --interval, got {cluster.observation_count}"
+        raise BadInput(f"--hours: expected at most {looks}")
+    return cluster
+
+
+def recorded(policy: ScalingPolicySpec, path: str) -> Studied:
+    """Return all strategies on the history in a file."""
+    rows = read_observations(read_text(path), path, policy.inputs)
+    history = sim.SizeHistory([row.at for row in rows], [row.inputs for row in rows])
+    start = history.inputs[0]
+    return Studied(path, 1, history.hours, sim.study(policy, start, [history]), history, start)
+
+
+def generated(policy: ScalingPolicySpec, cluster: sim.ClusterShape, scene: str, seeds: int) -> Studied:
+    """Return all strategies on the histories of one kind, one for each seed."""
+    start = cluster.sized(cluster.nodes)
+    histories = (sim.generate(scene, cluster, seed) for seed in range(seeds))
+    with stepping(scene, seeds) as on_step:
+        summaries = sim.study(policy, start, histories, on_step)
+    return Studied(scene, seeds, cluster.hours, summaries, sim.generate(scene, cluster, 0), start)
 
 
 class StrategyReport(Struct):
@@ -70,22 +102,13 @@ class StudyReport(Struct):
 
 
 def report(subject: str, studied: Sequence[Studied]) -> StudyReport:
-    """Return the document for scripts."""
-    histories = [
-        HistoryReport(
-            each.name,
-            each.seeds,
-            round(each.hours, 6),
-            [StrategyReport(**asdict(summary)) for summary in each.summaries],
-        )
-        for each in studied
-    ]
-    return StudyReport(subject, _interval(studied[0].first), histories)
-
-
-def _interval(history: SizeHistory) -> float:
-    times = history.times
-    return (times[-1] - times[0]) / 1000 / (len(times) - 1) if len(times) > 1 else 0.0
+    histories = []
+    for each in studied:
+        of_history = [StrategyReport(**asdict(summary)) for summary in each.summaries]
+        histories.append(HistoryReport(each.name, each.seeds, round(each.hours, 6), of_history))
+    times = studied[0].first.times
+    interval_seconds = (times[-1] - times[0]) / 1000 / (len(times) - 1) if len(times) > 1 else 0.0
+    return StudyReport(subject, interval_seconds, histories)
 
 
 def print_tables(subject: str, studied: Sequence[Studied]) -> None:
@@ -112,24 +135,21 @@ def _table(studied: Studied) -> Any:
     title = f"{studied.name}: {studied.hours:.3g} h{many}"
     laid_out = table("STRATEGY", *NUMBERS, right=NUMBERS, folded=(), title=title)
     for summary in studied.summaries:
-        laid_out.add_row(*cells(summary), style="dim" if summary.name == NONE else "")
+        laid_out.add_row(
+            summary.name,
+            f"{summary.changes:.1f}",
+            f"{summary.changes_per_hour:.1f}",
+            f"{summary.over_provision_mean * 100:.2f} %",
+            f"{summary.below_model_share * 100:.1f} %",
+            f"{summary.below_model_worst * 100:.1f} %",
+            style="dim" if summary.name == sim.NONE else "",
+        )
     return laid_out
-
-
-def cells(summary: StrategySummary) -> list[str]:
-    """Return a row of the table as text."""
-    return [
-        summary.name,
-        f"{summary.changes:.1f}",
-        f"{summary.changes_per_hour:.1f}",
-        f"{summary.over_provision_mean * 100:.2f} %",
-        f"{summary.below_model_share * 100:.1f} %",
-        f"{summary.below_model_worst * 100:.1f} %",
-    ]
 
 
 FAINT, MODEL = "#8c959f", "#c4cad1"
 STYLE = {"axes.grid": False, "axes.axisbelow": "line", "xtick.color": FAINT, "ytick.color": FAINT}
+MARK: dict[str, Any] = {"color": RED, "markersize": 5, "markeredgewidth": 0.7}
 HOUR = 3_600_000
 
 
@@ -150,10 +170,8 @@ def _figure(policy: ScalingPolicySpec, studied: Sequence[Studied]) -> Any:
         _column(policy, slot, each, [row[column] for row in grid])
     for row, name in enumerate([_input(policy, slot), *names]):
         grid[row][0].set_ylabel(name, rotation=0, ha="right", va="center", labelpad=10, fontsize=9)
-    figure.suptitle(
-        f"{slot.key}: in force (blue) over what the model asks for (grey); a red tick is a change",
-        fontsize=10,
-    )
+    title = f"{slot.key}: in force (blue) over what the model asks for (grey); a red tick is a change"
+    figure.suptitle(title, fontsize=10)
     return figure
 
 
@@ -161,28 +179,20 @@ def _column(policy: ScalingPolicySpec, slot: Slot, each: Studied, axes: "Sequenc
     history = each.first
     hours = [(at - history.times[0]) / HOUR for at in history.times]
     scale = 1000 if slot.resource.value == "cpu" else 1024**2
-    model = [values[slot.key] / scale for values in modelled(policy, history)]
+    model = [values[slot.key] / scale for values in sim.modelled(policy, history)]
     sizes = [inputs[_input(policy, slot)] / NANO for inputs in history.inputs]
     unit = f"{slot.resource.value} in {'cores' if slot.resource.value == 'cpu' else 'Mi'}"
     axes[0].set_title(each.name, fontsize=9, fontweight="bold", loc="left")
     axes[0].step(hours, sizes, where="post", color=INK, linewidth=0.9)
     every = [*model]
-    for axis, way in zip(axes[1:], strategies(policy, each.start), strict=True):
-        course = run(way, history)
+    for axis, way in zip(axes[1:], sim.strategies(policy, each.start), strict=True):
+        course = sim.run(way, history)
         values = [applied[slot.key] / scale for applied in course.applied]
         every += values
         axis.step(hours, model, where="post", color=MODEL, linewidth=1.6)
         axis.step(hours, values, where="post", color=BLUE, linewidth=0.9)
         marks = [hours[number] for number in course.changed]
-        axis.plot(
-            marks,
-            [0.03] * len(marks),
-            "|",
-            transform=axis.get_xaxis_transform(),
-            color=RED,
-            markersize=5,
-            markeredgewidth=0.7,
-        )
+        axis.plot(marks, [0.03] * len(marks), "|", transform=axis.get_xaxis_transform(), **MARK)
         label = f"{len(marks)} change{'' if len(marks) == 1 else 's'}"
         axis.text(1, 1.0, label, transform=axis.transAxes, ha="right", va="bottom", color=FAINT, fontsize=7)
     _frame(axes, every, unit)
@@ -190,23 +200,19 @@ def _column(policy: ScalingPolicySpec, slot: Slot, each: Studied, axes: "Sequenc
 
 def _frame(axes: "Sequence[Axes]", values: Sequence[float], unit: str) -> None:
     """Set one scale for all strategies of a column, with a margin for the ticks below."""
+    from matplotlib.ticker import MaxNLocator
+
     low, high = min(values), max(values)
     room = max(high - low, high * 0.02) or 1.0
     for axis in axes[1:]:
         axis.set_ylim(low - room * 0.25, high + room * 0.1)
         axis.margins(x=0.01)
     for axis in axes:
-        axis.yaxis.set_major_locator(_few())
-        axis.xaxis.set_major_locator(_few())
+        for each in (axis.xaxis, axis.yaxis):
+            each.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
         axis.tick_params(length=2)
     axes[1].text(0, 1.0, unit, transform=axes[1].transAxes, ha="left", va="bottom", color=FAINT, fontsize=7)
     axes[-1].set_xlabel("hours", fontsize=8)
-
-
-def _few() -> Any:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(4, steps=[1, 2, 5, 10])
 
 
 def _input(policy: ScalingPolicySpec, slot: Slot) -> str:

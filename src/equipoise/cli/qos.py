@@ -1,27 +1,21 @@
-"""`equipoise qos`: pods on a node and its waterlines."""
+"""`equipoise qos`: pods on a node and its waterlines, and how their plan is printed."""
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+import time
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any
 
 from equipoise.cli import options
+from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.runtime.output import Format, warn
+from equipoise.runtime.output import Format, print_plan, read_yaml, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from equipoise.adapters.kubernetes import Client
-    from equipoise.core.decision import Decision
-    from equipoise.ports import PolicyObject
+    from equipoise.core.decision import Action, Decision
 
-NOT_FOUND = 404
 
-app = typer.Typer(
-    help="Pods on a node: throttle and evict no more than its waterlines ask for.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = options.group("Pods on a node: throttle and evict no more than its waterlines ask for.")
 
 
 @app.command()
@@ -29,24 +23,16 @@ app = typer.Typer(
 def plan(
     *,
     file: Annotated[
-        str | None,
-        typer.Option("--from", metavar="FILE", help="A node, its pods and policies; - is standard input."),
+        str | None, option("FILE", "A node, its pods and policies; - is standard input.", "--from")
     ] = None,
     node: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="A live node, as its kubelet measures it (nodes/proxy)."),
+        str | None, option("NAME", "A live node, as its kubelet measures it (nodes/proxy).")
     ] = None,
-    excess: Annotated[
-        int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")
-    ] = 0,
+    excess: Annotated[int, option("PERCENT", "Widen gaps by so much.", min=0, max=1000)] = 0,
     output: options.Output = Format.TABLE,
     kubernetes: options.KubernetesOptions,
 ) -> None:
     """Say which pods would be throttled, evicted or restored, in which order, and why. Changes nothing."""
-    import time
-
-    from equipoise.cli.qos_output import print_qos
-
     if (file is None) == (node is None):
         raise BadInput("--from or --node: expected exactly one of them")
     if node is not None:
@@ -54,7 +40,6 @@ def plan(
     elif file is not None:
         from equipoise.qos.decide import decide
         from equipoise.qos.plan_file import read_plan_file
-        from equipoise.runtime.output import read_yaml
 
         planned = read_plan_file(read_yaml(file), file, time.time(), excess)
         for warning in planned.warnings:
@@ -64,17 +49,20 @@ def plan(
 
 def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "Decision":
     """Decide for a node as its kubelet measures it; counts are taken as reached, and cool-downs as over."""
-    from equipoise.adapters.kubernetes import list_kind
+    from equipoise.adapters.kubernetes.kinds import list_kind
     from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE, read_from_kubelet
+    from equipoise.adapters.kubernetes.policies import KubernetesPolicies
     from equipoise.qos.decide import decide
     from equipoise.qos.observe import PendingEffects, observe
+    from equipoise.qos.policy import QOS_KINDS
     from equipoise.qos.waterlines import memory_at_thresholds
     from equipoise.runtime.agent.node_api import read_objects
 
     nodes = list_kind(client, NODE, params={"fieldSelector": f"metadata.name={name}"}).records
     if not nodes:
         raise WorldFailed(f"node {name}: not found at {client.address}")
-    policy, problems = read_objects(_policies(client))
+    policies = (KubernetesPolicies(client, kind) for kind in QOS_KINDS)
+    policy, problems = read_objects(found for each in policies for found in each.listed_if_installed())
     for problem in problems:
         warn(f"left out: {problem}")
     pods = list_kind(client, PODS_OF_NODE, params={"fieldSelector": f"spec.nodeName={name}"}).records
@@ -91,18 +79,107 @@ def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "
     return decide(asked, observation, memory_at_thresholds(asked)).decision
 
 
-def _policies(client: "Client") -> "Iterator[PolicyObject]":
-    """Yield the objects of every kind that the cluster has."""
-    from equipoise.adapters.kubernetes import ApiError
-    from equipoise.adapters.kubernetes.policies import KubernetesPolicies
-    from equipoise.qos.objects import QOS_KINDS
+VERBS = {
+    "EvictPod": "evict",
+    "ThrottlePod": "throttle",
+    "RestorePod": "restore",
+    "DisableScheduling": "no new pods",
+    "EnableScheduling": "new pods again",
+}
+STYLES = {"EvictPod": "bold red", "ThrottlePod": "bold yellow", "RestorePod": "bold green"}
+STATES = {"Crossed": "bold yellow", "Unknown": "yellow"}
+RIGHT = {"#", "USAGE", "WATERLINE", "ROUNDS", "RELEASES", "GAP AFTER"}
 
-    for kind in QOS_KINDS:
-        policies = KubernetesPolicies(
-            client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
+
+def print_qos(decision: "Decision", form: Format) -> None:
+    if form is not Format.TABLE:
+        print_plan("qos", [decision], form)
+        return
+    from rich.text import Text
+
+    from equipoise.runtime.console import Console
+
+    console = Console()
+    if rules := decision.reason.numbers["rules"]:
+        console.print(_rules(rules))
+        console.print()
+    if decision.actions or decision.held:
+        console.print(_plan(decision))
+        console.print()
+    code = decision.reason.code.value, "bold yellow" if decision.actions else "dim"
+    console.print(Text.assemble(f"{decision.subject}: ", code, f". {decision.reason.sentence}"))
+    console.print("Nothing was changed.")
+
+
+def _rules(rules: Mapping[str, Mapping[str, Any]]) -> Any:
+    from rich.text import Text
+
+    from equipoise.runtime.console import table
+
+    names = ("RULE", "METRIC", "USAGE", "WATERLINE", "STATE", "ROUNDS", "ACTION")
+    laid_out = table(*names, right=RIGHT, padding=(0, 1, 0, 0))
+    for key, rule in rules.items():
+        rounds = rule["breaches"] if rule["state"] == "Crossed" else rule["clear"]
+        state = "Preview" if rule["preview"] and rule["state"] == "Crossed" else rule["state"]
+        laid_out.add_row(
+            Text(key),
+            rule["metric"],
+            _value(rule["metric"], rule["usage"]),
+            _value(rule["metric"], rule["waterline"]),
+            Text(state, style=STATES.get(rule["state"], "dim")),
+            str(rounds),
+            Text(rule["action"]),
         )
-        try:
-            yield from policies.listed()
-        except ApiError as error:
-            if error.status != NOT_FOUND:
-                raise
+    return laid_out
+
+
+def _plan(decision: "Decision") -> Any:
+    from rich.text import Text
+
+    from equipoise.runtime.console import table
+
+    names = ("#", "DO", "POD", "FOR", "RELEASES", "GAP AFTER", "QUOTA")
+    laid_out = table(*names, right=RIGHT, padding=(0, 1, 0, 0))
+    for turn, action in enumerate(decision.actions, 1):
+        kind = type(action).__name__
+        laid_out.add_row(str(turn), Text(VERBS[kind], style=STYLES.get(kind, "bold")), *_cells(action))
+    for held in decision.held:
+        verb = f"{VERBS[type(held.action).__name__]} ({held.reason.value})"
+        laid_out.add_row("-", Text(verb, style="dim"), *_cells(held.action))
+    return laid_out
+
+
+def _cells(action: "Action") -> list[Any]:
+    from rich.text import Text
+
+    from equipoise.qos.observation import METRICS
+
+    metric: str = getattr(action, "metric", "")
+    # Of what has an amount, the rules above have the whole name.
+    has_amount = metric in METRICS and METRICS[metric].is_quantifiable
+    gaps: Mapping[str, float | None] = getattr(action, "gap_after", None) or {}
+    quota: Mapping[str, int] = getattr(action, "quota", None) or {}
+    quotas = [f"{name} {'unlimited' if value < 0 else value}" for name, value in quota.items()]
+    return [
+        Text(action.pod or getattr(action, "node", "")),
+        METRICS[metric].resource.value if has_amount else metric or "-",
+        _amount(metric, getattr(action, "release", None)),
+        "\n".join(_amount(name, gap) for name, gap in gaps.items()) or "-",
+        Text("\n".join(quotas) or "-"),
+    ]
+
+
+def _amount(metric: str, value: float | None) -> str:
+    from equipoise.qos.explain import amount
+    from equipoise.qos.observation import METRICS
+
+    if value is None or metric not in METRICS:
+        return "-"
+    return amount(METRICS[metric].resource, Fraction(value))
+
+
+def _value(metric: str, value: float | None) -> str:
+    from equipoise.qos.explain import value_of
+    from equipoise.qos.observation import METRICS
+
+    return "unknown" if value is None else value_of(METRICS[metric], Fraction(value))

@@ -4,25 +4,20 @@
 past week under today's settings and the advised ones.
 """
 
-from collections.abc import Iterator, Sequence
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from equipoise.cli import options
-from equipoise.cli.options import AdviceFormat, AlgorithmName, SourceName, TypeName
+from equipoise.cli.journal import journalled
+from equipoise.cli.options import REPLICAS_MAX, AdviceFormat, SourceName, option
 from equipoise.cli.plots import Plot, check_plot
-from equipoise.cli.recommendation_input import (
-    FileRequest,
-    answered,
-    by_name,
-    decided,
-    read_settings,
-    read_usage,
-    warn_of_requests,
-)
 from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.core.quantity import parse_typed_cores
+from equipoise.core.reason import Code
 from equipoise.runtime.output import Format, counting, print_document, warn, warn_of_nothing
 
 if TYPE_CHECKING:
@@ -30,15 +25,8 @@ if TYPE_CHECKING:
     from equipoise.cli.session import ClusterRequest
     from equipoise.core.decision import Decision
     from equipoise.recommendation.adopt import Adopted
-    from equipoise.recommendation.policy import AdviceRequest
-
-
-class LiveSourceName(StrEnum):
-    """How the histories of a cluster are asked for."""
-
-    AUTO = "auto"
-    REMOTE_READ = "remote-read"
-    PROMQL = "promql"
+    from equipoise.recommendation.observe import Observation
+    from equipoise.recommendation.policy import AdviceRequest, RecommendationPolicy
 
 
 _ASKED = "How Prometheus is asked: the best way it offers, or this one"
@@ -49,7 +37,18 @@ Workloads = Annotated[
         help="Only these: NAME, KIND/NAME or NAMESPACE/NAME; of a file with one workload, its name.",
     ),
 ]
-Kind = Annotated[str, typer.Option(metavar="KIND", help="Of a file: the workload's kind.")]
+Kind = Annotated[str, option("KIND", "Of a file: the workload's kind.")]
+KIND_FORM = r"[A-Z][A-Za-z0-9]{0,62}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileRequest:
+    """A file of usage, and the facts about its workloads that it does not contain."""
+
+    path: str
+    names: Sequence[str]
+    kind: str
+    workload: options.WorkloadOptions
 
 
 @options.expanded
@@ -63,8 +62,8 @@ def apply(
         bool, typer.Option("--dry-run", help="Have the API server say what would happen; change nothing.")
     ] = False,
     settings: options.AdviceSettings,
-    algorithm: options.Algorithm = AlgorithmName.PROFILE,
-    source: Annotated[LiveSourceName, typer.Option(help=f"{_ASKED}.")] = LiveSourceName.AUTO,
+    algorithm: options.Algorithm = "profile",
+    source: Annotated[Literal["auto", "remote-read", "promql"], typer.Option(help=f"{_ASKED}.")] = "auto",
     scope: options.ScopeOptions,
     output: options.Output = Format.TABLE,
     journal: options.Journal = None,
@@ -73,14 +72,13 @@ def apply(
 ) -> None:
     """Decide as plan does, and make the HPAs, or change those made before; others' are left alone."""
     from equipoise.adapters.prometheus.history import HistorySource
-    from equipoise.cli.journal import journalled
     from equipoise.cli.recommendation_live import RecommendationRequest, apply_recommendation, print_adopted
     from equipoise.recommendation.advisor import AdviceScope
 
     how = settings.how(algorithm)
-    asked = AdviceScope(read_settings(settings.setting or ()), None, workloads or (), how)
+    asked = AdviceScope(_read_settings(settings.setting or ()), None, workloads or (), how)
     cluster = options.cluster_request(kubernetes, scope, prometheus)
-    request = RecommendationRequest(cluster, asked, HistorySource(source.value))
+    request = RecommendationRequest(cluster, asked, HistorySource(source))
     with journalled(journal) as records:
         done = apply_recommendation(request, records, is_dry_run=is_dry_run)
     if not done:
@@ -114,37 +112,25 @@ def _surprises(done: "Sequence[Adopted]") -> "Iterator[str]":
             yield f"{decision.subject}: low confidence, since only {share} of the past seven days is known"
 
 
-TODAY = "by default today's replicas stay"
-
-
 @options.expanded
 def simulate(
     *,
-    file: Annotated[
-        str,
-        typer.Option("--from", metavar="FILE", help="CSV or Parquet with CPU usage; - is standard input."),
-    ],
+    file: Annotated[str, option("FILE", "CSV or Parquet with CPU usage; - is standard input.", "--from")],
     workloads: Workloads = None,
     workload: options.WorkloadOptions,
     current_min: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, max=options.REPLICAS_MAX, help="minReplicas of today's HPA; by default 1."
-        ),
+        int | None, option("N", "minReplicas of today's HPA; by default 1.", min=1, max=REPLICAS_MAX)
     ] = None,
     current_max: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, max=options.REPLICAS_MAX, help=f"maxReplicas of today's HPA; {TODAY}."
-        ),
+        option("N", "maxReplicas of today's HPA; by default today's replicas stay.", min=1, max=REPLICAS_MAX),
     ] = None,
     current_target: Annotated[
-        int | None,
-        typer.Option(metavar="PERCENT", min=1, max=1000, help="Its target, in percent of the request."),
+        int | None, option("PERCENT", "Its target, in percent of the request.", min=1, max=1000)
     ] = None,
     settings: options.AdviceSettings,
     kind: Kind = "Deployment",
-    algorithm: options.Algorithm = AlgorithmName.PROFILE,
+    algorithm: options.Algorithm = "profile",
     output: options.Output = Format.TABLE,
 ) -> None:
     """Replay the week by Kubernetes' HPA algorithm, as it is set today and as advised. Changes nothing."""
@@ -152,17 +138,17 @@ def simulate(
     from equipoise.cli.recommendation_replay import print_table, replayed, report
     from equipoise.recommendation.policy import AdviceRequest
 
-    policy = read_settings(settings.setting or ())
+    policy = _read_settings(settings.setting or ())
     request = FileRequest(file, workloads or (), kind, workload)
-    usage = read_usage(request)
+    usage = _read_usage(request)
     question = AdviceRequest(policy, algorithm=settings.how(algorithm))
     # `decided` shows its own progress.
-    parts = [(observation, decided(question, observation)) for observation in usage]
+    parts = [(observation, _decided(question, observation)) for observation in usage]
     runs = (run for observation, decisions in parts for run in replayed(observation, decisions, today))
     found = list(counting(runs, "replaying", sum(len(decisions) for _, decisions in parts)))
     if len(usage) > 1:
-        found.sort(key=lambda run: by_name(run.decision))
-    warn_of_requests((run.decision for run in found), request)
+        found.sort(key=lambda run: _by_name(run.decision))
+    _warn_of_requests((run.decision for run in found), request)
     if not found:
         warn(f"no workload was found; {file} has none")
     if output is Format.TABLE:
@@ -185,11 +171,7 @@ def _today(low: int | None, high: int | None, target: int | None) -> "HpaBounds 
     return HpaBounds(low or 1, high, target)
 
 
-app = typer.Typer(
-    help="HPA and resource settings, from a week of history and a forecast.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = options.group("HPA and resource settings, from a week of history and a forecast.")
 
 
 @app.command()
@@ -200,68 +182,54 @@ def plan(
     workloads: Workloads = None,
     file: Annotated[
         str | None,
-        typer.Option(
-            "--from",
-            metavar="FILE",
-            help="CSV or Parquet with CPU usage, instead of a cluster; - is standard input.",
-        ),
+        option("FILE", "CSV or Parquet with CPU usage, instead of a cluster; - is standard input.", "--from"),
     ] = None,
     workload: options.WorkloadOptions,
     settings: options.AdviceSettings,
     kind: Kind = "Deployment",
-    about: Annotated[TypeName, typer.Option("--type", help="Replicas and target, or requests.")] = (
-        TypeName.HPA
-    ),
-    algorithm: options.Algorithm = AlgorithmName.PROFILE,
+    about: Annotated[
+        Literal["HPA", "Resource"], typer.Option("--type", help="Replicas and target, or requests.")
+    ] = "HPA",
+    algorithm: options.Algorithm = "profile",
     source: Annotated[
         SourceName,
         typer.Option(help=f"{_ASKED}; for the peak of memory by a query always. metrics-file is --from."),
-    ] = SourceName.AUTO,
+    ] = "auto",
     scope: options.ScopeOptions,
     plot: Plot = None,
     output: Annotated[
         AdviceFormat, typer.Option("-o", "--output", help="How to print the advice.")
-    ] = AdviceFormat.TABLE,
+    ] = "table",
     kubernetes: options.KubernetesOptions,
     prometheus: options.PrometheusFlags,
 ) -> None:
     """Say how many replicas, at which target, a workload's HPA should have, and why. Changes nothing."""
     _refuse_of_the_other(command, source, is_file=file is not None)
     check_plot(plot)
-    if about is TypeName.RESOURCE and output in {AdviceFormat.HPA, AdviceFormat.EHPA}:
-        raise BadInput(f"-o {output.value}: expected --type HPA, since requests are no autoscaler")
+    if about == "Resource" and output in {"hpa", "ehpa"}:
+        raise BadInput(f"-o {output}: expected --type HPA, since requests are no autoscaler")
     from equipoise.cli.recommendation_output import print_advice
     from equipoise.recommendation.policy import AdviceRequest, AdviceType
 
     how = settings.how(algorithm)
-    question = AdviceRequest(read_settings(settings.setting or ()), AdviceType(about), how)
+    question = AdviceRequest(_read_settings(settings.setting or ()), AdviceType(about), how)
     if file is None:
         cluster = options.cluster_request(kubernetes, scope, prometheus)
-        found = _of_cluster(question, cluster, source, workloads or (), plot)
+        decisions, intervals_seconds = _of_cluster(question, cluster, source, workloads or (), plot)
     else:
-        found = _of_file(question, FileRequest(file, workloads or (), kind, workload), plot)
-    if not found.decisions:
-        if file is None:
-            warn_of_nothing("no workload", is_everywhere=scope.all_namespaces)
-        else:
-            warn(f"no workload was found; {file} has none")
-    print_advice(found.decisions, found.intervals_seconds, output, is_resource=about is TypeName.RESOURCE)
+        request = FileRequest(file, workloads or (), kind, workload)
+        decisions, intervals_seconds = _of_file(question, request, plot)
+    if not decisions and file is None:
+        warn_of_nothing("no workload", is_everywhere=scope.all_namespaces)
+    elif not decisions:
+        warn(f"no workload was found; {file} has none")
+    print_advice(decisions, intervals_seconds, output, is_resource=about == "Resource")
 
 
 app.command()(apply)
 app.command()(simulate)
 OF_FILE = ("request", "replicas", "available", "pod_usage", "kind")
-OF_CLUSTER = (
-    *("source", "namespace", "all_namespaces", "kubeconfig", "context"),
-    *("prometheus_url", "prometheus_namespace"),
-)
-
-
-class DecidedSamples(NamedTuple):
-    """What was decided, from samples so far apart."""
-
-    decisions: "Sequence[Decision]"
-    intervals_seconds: Sequence[float]
+OF_CLUSTER = ("source", *options.OF_CLUSTER)
 
 
 def _of_cluster(
@@ -270,48 +238,137 @@ def _of_cluster(
     source: SourceName,
     names: Sequence[str],
     plot: str | None,
-) -> DecidedSamples:
-    """Decide for a live cluster, and draw it where that is asked for."""
+) -> "tuple[Sequence[Decision], Sequence[float]]":
+    """Decide for a live cluster, and draw it where that is asked for; from samples so many seconds apart."""
     from equipoise.adapters.prometheus.history import HistorySource
     from equipoise.cli.recommendation_live import KeptHistories, RecommendationRequest, plan_recommendation
     from equipoise.recommendation.advisor import STEP_SECONDS, AdviceScope
 
-    if source is SourceName.METRICS_FILE:
+    if source == "metrics-file":
         raise BadInput("--source metrics-file: expected --from FILE beside it")
     asked = AdviceScope(question.policy, None, names, question.algorithm, question.about)
-    request = RecommendationRequest(cluster, asked, HistorySource(source.value))
-    if plot is None:
-        planned = plan_recommendation(request)
-        return DecidedSamples(planned, [STEP_SECONDS] * len(planned))
-    from equipoise.cli.recommendation_plot import WORKLOADS_MAX, draw_advice
+    kept = None if plot is None else KeptHistories()
+    decisions = plan_recommendation(RecommendationRequest(cluster, asked, HistorySource(source)), kept=kept)
+    if kept is not None and plot is not None:
+        from equipoise.cli.recommendation_plot import draw_advice
 
-    kept = KeptHistories()
-    decisions = plan_recommendation(request, kept=kept, workloads_max=WORKLOADS_MAX)
-    rows = [kept.rows[one.subject, one.extra["kind"]] for one in decisions]
-    draw_advice(question.policy, rows, decisions, question.algorithm, plot)
-    return DecidedSamples(decisions, [STEP_SECONDS] * len(decisions))
+        rows = [kept.rows[one.subject, one.extra["kind"]] for one in decisions]
+        draw_advice(question.policy, rows, decisions, question.algorithm, plot)
+    return decisions, [STEP_SECONDS] * len(decisions)
 
 
-def _of_file(question: "AdviceRequest", request: FileRequest, plot: str | None) -> DecidedSamples:
+def _of_file(
+    question: "AdviceRequest", request: FileRequest, plot: str | None
+) -> "tuple[Sequence[Decision], Sequence[float]]":
     """Decide for the workloads of a file, and draw them where that is asked for."""
-    found = answered(question, read_usage(request))
-    decisions = [each.decision for each in found]
-    warn_of_requests(decisions, request)
+    usage = _read_usage(request)
+    found = [
+        (decision, observation, row)
+        for observation in usage
+        for row, decision in enumerate(_decided(question, observation))
+    ]
+    if len(usage) > 1:
+        found.sort(key=lambda each: _by_name(each[0]))
+    decisions = [decision for decision, _, _ in found]
+    _warn_of_requests(decisions, request)
     if plot is not None:
         from equipoise.cli.recommendation_plot import draw_advice
 
-        rows = [each.observation.rows(slice(each.row, each.row + 1)) for each in found]
+        rows = [observation.rows(slice(row, row + 1)) for _, observation, row in found]
         draw_advice(question.policy, rows, decisions, question.algorithm, plot)
-    return DecidedSamples(decisions, [each.observation.interval_seconds for each in found])
+    return decisions, [observation.interval_seconds for _, observation, _ in found]
 
 
 def _refuse_of_the_other(command: typer.Context, source: SourceName, *, is_file: bool) -> None:
-    """Refuse what was typed and would have no effect; variables may be there for other commands."""
-    for name in OF_CLUSTER if is_file else OF_FILE:
-        is_same = is_file and name == "source" and source is SourceName.METRICS_FILE
-        if options.given(command, name) and not is_same:
-            option = f"--{name.replace('_', '-')}"
-            if is_file:
-                raise BadInput(f"--from: expected it without {option}: the file says what to decide for")
-            hint = "; KIND/NAME chooses a workload" if name == "kind" else ""
-            raise BadInput(f"{option}: expected it beside --from FILE only: the cluster knows{hint}")
+    """Refuse what was typed and would have no effect."""
+    is_same = is_file and source == "metrics-file"
+    names = [name for name in (OF_CLUSTER if is_file else OF_FILE) if name != "source" or not is_same]
+    if name := options.first_given(command, names):
+        what = f"--{name.replace('_', '-')}"
+        if is_file:
+            raise BadInput(f"--from: expected it without {what}: the file says what to decide for")
+        hint = "; KIND/NAME chooses a workload" if name == "kind" else ""
+        raise BadInput(f"{what}: expected it beside --from FILE only: the cluster knows{hint}")
+
+
+def _read_settings(texts: Sequence[str]) -> "RecommendationPolicy":
+    """Read `--set ehpa.KEY=VALUE`."""
+    from equipoise.recommendation.policy import read_policy
+
+    config = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise BadInput(f"--set {text}: expected ehpa.KEY=VALUE, such as ehpa.fluctuation-threshold=3")
+        config[key.strip()] = value.strip()
+    return read_policy(config, "--set")
+
+
+def _read_usage(request: FileRequest) -> "list[Observation]":
+    """Return the usage of one or many workloads, grouped by the step of their samples."""
+    from equipoise.adapters.sample_files import read_samples
+    from equipoise.recommendation.files import FileDefaults, is_of_week, named_subject, observe, observe_many
+    from equipoise.recommendation.observe import without_kind
+    from equipoise.runtime.output import LARGE_BYTES, reading
+
+    file, workload = request.path, request.workload
+    if not re.fullmatch(KIND_FORM, request.kind):
+        raise BadInput(f"--kind: expected a kind such as Deployment or StatefulSet, got {request.kind!r}")
+    replicas, available = workload.replicas, workload.available
+    if available is not None and replicas is not None and available > replicas:
+        raise BadInput(f"--available: expected at most --replicas ({replicas}), got {available}")
+    cores = _cores(workload.request)
+    defaults = FileDefaults(file, request.kind, cores, replicas, available, workload.pod_usage or "")
+    with reading(file, bytes_min=LARGE_BYTES) as on_bytes:
+        samples = read_samples(file, on_bytes)
+    namespaces = samples.names.get("namespace", ())
+    names = [without_kind(text, request.kind, namespaces) for text in request.names]
+    if not samples.is_of_many and len(names) > 1:
+        raise BadInput(f"{file}: expected at most one WORKLOAD, since the file is of one, got {len(names)}")
+    pods = None if workload.pod_usage is None else read_samples(workload.pod_usage)
+    if pods is not None and "pod" not in pods.labels:
+        raise BadInput(f"{workload.pod_usage}: line 1: expected the columns timestamp,pod,value, without pod")
+    if samples.is_of_many and pods is None:
+        return observe_many(samples, defaults, names)
+    observation = observe(samples, defaults, named_subject(names, file), pods)
+    if (observation.available > observation.pods).any():
+        raise BadInput(f"--available: expected at most the replicas ({observation.pods[0]}), got {available}")
+    if replicas is None:
+        count = "the number of pods in --pod-usage" if pods is not None else "1"
+        warn(f"--replicas was not given; {count} is taken")
+    if pods is not None and len(pods.times) and not is_of_week(pods.times, observation.at).any():
+        warn(f"{workload.pod_usage}: no sample is of the week with which {file} ends; its own is taken")
+    return [observation]
+
+
+def _by_name(decision: "Decision") -> tuple[str, str]:
+    """Return the sort key: namespace, then name."""
+    namespace, _, name = decision.subject.rpartition("/")
+    return namespace, name
+
+
+def _warn_of_requests(decisions: "Iterable[Decision]", request: FileRequest) -> None:
+    """Warn of a missing request if it is why nothing is advised."""
+    if request.workload.request is None and any(one.reason.code is Code.NO_REQUEST for one in decisions):
+        warn("--request was not given, and no row has one; say what a pod requests, such as --request 500m")
+
+
+def _decided(question: "AdviceRequest", observation: "Observation") -> "list[Decision]":
+    """Return the decisions for the workloads of one step; many of them show a progress bar."""
+    from equipoise.recommendation.decide import BATCH, decide_parts
+
+    parts, batches = decide_parts(question, observation), -(-len(observation.subjects) // BATCH)
+    counted = counting(parts, "deciding", batches) if batches > 1 else parts
+    return [each.decision for part in counted for each in part]
+
+
+def _cores(request: str | None) -> float | None:
+    from equipoise.recommendation.files import REQUEST_CORES_MAX
+
+    if request is None:
+        return None
+    with options.values_of("--request: "):
+        cores = parse_typed_cores(request)
+    if cores > REQUEST_CORES_MAX:
+        raise BadInput(f"--request: expected at most {REQUEST_CORES_MAX:,} cores for a pod, got {request!r}")
+    return cores

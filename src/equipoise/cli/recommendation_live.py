@@ -4,21 +4,23 @@ Advice needs the API server, and a Prometheus with a week of samples.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from equipoise.adapters.kubernetes import Client, KubernetesCluster
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.cluster import HpaSpecs
-from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory, PrometheusOwners
+from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
+from equipoise.adapters.prometheus.metrics import PrometheusOwners
 from equipoise.cli.journal import CommandJournal
+from equipoise.cli.plots import expect_few
+from equipoise.cli.recommendation_output import print_reasons
 from equipoise.cli.session import ClusterRequest, Session
 from equipoise.core.cluster import HpaSpec, Workload
 from equipoise.core.decision import Decision, Outcome, outcome_document, plan_document
-from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.core.errors import WorldFailed
 from equipoise.engine.recording import failed_record
-from equipoise.ports import Actuator
 from equipoise.recommendation.adopt import DONE, Adopted, HpaAdopter, by_subject, with_current
 from equipoise.recommendation.advisor import AdviceScope, Advised, DataSources, advised
 from equipoise.recommendation.decide import Batch, Examined, examine_all
@@ -66,36 +68,25 @@ class KeptHistories:
     rows: dict[tuple[str, str], Observation] = field(default_factory=dict)
 
     def decide(self, batch: Batch) -> list[list[Examined]]:
-        """Decide, and store each workload's history."""
         for _, observation in batch:
-            for row in range(len(observation.subjects)):
-                self.rows[observation.subjects[row], observation.kinds[row]] = observation.rows(
-                    slice(row, row + 1)
-                )
+            for row, key in enumerate(zip(observation.subjects, observation.kinds, strict=True)):
+                self.rows[key] = observation.rows(slice(row, row + 1))
         return examine_all(batch)
 
 
 def plan_recommendation(
-    request: RecommendationRequest,
-    at: float | None = None,
-    kept: KeptHistories | None = None,
-    workloads_max: int | None = None,
+    request: RecommendationRequest, at: float | None = None, kept: KeptHistories | None = None
 ) -> list[Decision]:
     """Observe the cluster and its past week, and decide; nothing is changed.
 
-    What was seen of each workload is `kept`, of at most so many; more are refused before anything is read.
+    What was seen of each workload is `kept` for a plot; too many are refused before anything is read.
     """
     client = _client(request)
     where = request.cluster.scope(client)
     world = _world(request, client)
     if kept is not None:
         world = replace(world, decide=kept.decide)
-        asked = request.asked
-        count = len(choose(world.cluster.workloads(where), where, asked.names))
-        if workloads_max is not None and count > workloads_max:
-            raise BadInput(
-                f"--plot: expected 1 to {workloads_max} workloads, got {count}; name those to draw"
-            )
+        expect_few(len(choose(world.cluster.workloads(where), where, request.asked.names)))
     decided = [(one.decision, one.ref) for one in _advised(request, world, where, at)]
     return with_current(decided, world.cluster.workloads(where), _todays(request, world, where))
 
@@ -123,13 +114,18 @@ def apply_recommendation(
     where = request.cluster.scope(client)
     found = _advised(request, _world(request, client), where, at)
     session = Session(request.cluster, client, is_acting=True)
+
+    def record_event(workload: Workload, decision: Decision, outcome: Outcome) -> None:
+        sentence = f"Its HPA was {outcome.result.lower()}: {decision.reason.sentence}"
+        session.actuator.record_event(workload.object_ref, decision.reason.code.value, sentence)
+
     adopting = HpaAdopter(
         applier=KubernetesApplier(client),
         pauses=session.pauses,
         workloads=by_subject(session.cluster.workloads(where) if found else ()),
         namespaces_protected=session.namespaces_protected if request.cluster.is_everywhere else (),
         is_dry_run=is_dry_run,
-        on_applied=_event_writer(session.actuator),
+        on_applied=record_event,
     )
     asked = request.asked
     question = AdviceRequest(asked.policy, asked.about, asked.algorithm)
@@ -147,16 +143,6 @@ def apply_recommendation(
         )
     assert len(done) == len(found), "each decision is adopted or left alone"
     return done
-
-
-def _event_writer(actuator: Actuator) -> Callable[[Workload, Decision, Outcome], None]:
-    """Return a function that records an event on each workload whose HPA was created or changed."""
-
-    def write(workload: Workload, decision: Decision, outcome: Outcome) -> None:
-        sentence = f"Its HPA was {outcome.result.lower()}: {decision.reason.sentence}"
-        actuator.record_event(workload.object_ref, decision.reason.code.value, sentence)
-
-    return write
 
 
 def _client(request: RecommendationRequest) -> Client:
@@ -193,12 +179,10 @@ def _world(request: RecommendationRequest, client: Client) -> DataSources:
 
 WIDTH_FOR_SENTENCES = 140
 """On a narrower terminal, the sentences are below the table."""
-SENTENCES_MAX = 20
 WOULD = {"Created": "would create", "Changed": "would change", "Unchanged": "unchanged"}
 
 
 def print_adopted(done: Sequence[Adopted], form: Format, *, is_dry_run: bool) -> None:
-    """Print the result in the requested format."""
     if form is not Format.TABLE:
         document = plan_document("recommendation", [each.decision for each in done])
         for part, each in zip(document["decisions"], done, strict=True):
@@ -215,25 +199,18 @@ def print_adopted(done: Sequence[Adopted], form: Format, *, is_dry_run: bool) ->
     is_wide = console.width >= WIDTH_FOR_SENTENCES
     console.print(_table(done, is_dry_run=is_dry_run, has_sentences=is_wide))
     left = [each for each in done if not _is_done(each)]
-    for each in [] if is_wide else left[:SENTENCES_MAX]:
-        console.print(f"{each.decision.subject}: {each.decision.reason.sentence}")
-    if not is_wide and len(left) > SENTENCES_MAX:
-        console.print(f"(and {len(left) - SENTENCES_MAX} more sentences; -o json has all)")
-    console.print(_summary(done, is_dry_run=is_dry_run))
+    if not is_wide:
+        print_reasons(console, [each.decision for each in left])
+    results = [each.outcome.result for each in done if each.outcome is not None]
+    counts = ", ".join(
+        f"{results.count(name)} {name.lower()}" for name in ("Created", "Changed", "Unchanged")
+    )
+    end = " Nothing was changed: it was a dry run." if is_dry_run else ""
+    console.print(f"{len(done)} decided: {counts}, {len(left)} left alone.{end}")
 
 
 def _is_done(each: Adopted) -> bool:
     return each.outcome is not None and each.outcome.result in DONE
-
-
-def _summary(done: Sequence[Adopted], *, is_dry_run: bool) -> str:
-    results = [each.outcome.result for each in done if each.outcome is not None]
-    counts = ", ".join(
-        f"{results.count(result)} {result.lower()}" for result in ("Created", "Changed", "Unchanged")
-    )
-    left = sum(not _is_done(each) for each in done)
-    end = " Nothing was changed: it was a dry run." if is_dry_run else ""
-    return f"{len(done)} decided: {counts}, {left} left alone.{end}"
 
 
 def _table(done: Sequence[Adopted], *, is_dry_run: bool, has_sentences: bool) -> "Table":
@@ -251,24 +228,17 @@ def _table(done: Sequence[Adopted], *, is_dry_run: bool, has_sentences: bool) ->
         decision = each.decision
         recommended = decision.extra["recommended"] or {}
         target = recommended.get("targetUtilization")
+        style = "" if _is_done(each) else "yellow" if recommended else "dim"
         laid_out.add_row(
             Text(decision.subject),
             str(decision.reason.numbers["replicas"]),
             *(str(recommended.get(name, "-")) for name in ("minReplicas", "maxReplicas")),
             "-" if target is None else f"{target} %",
             _result(each, is_dry_run=is_dry_run),
-            Text(
-                decision.reason.code.value, style="" if _is_done(each) else "yellow" if recommended else "dim"
-            ),
+            Text(decision.reason.code.value, style=style),
             *([Text(decision.reason.sentence)] if has_sentences else []),
         )
     return laid_out
-
-
-def _style(each: Adopted) -> str:
-    if _is_done(each):
-        return "bold"
-    return "yellow" if each.decision.extra["recommended"] else "dim"
 
 
 def _result(each: Adopted, *, is_dry_run: bool) -> str:

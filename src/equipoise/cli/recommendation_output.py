@@ -1,6 +1,6 @@
-"""Advice on standard output: a table, a plan, manifests, or rows for a spreadsheet.
+"""Advice on standard output: tables, a plan, manifests, or rows for a spreadsheet.
 
-Advice as tables for people: one that fits a narrow terminal, and one with every number.
+Of the tables for people, one fits a narrow terminal, and one has every number.
 """
 
 import csv
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from equipoise.cli.options import AdviceFormat
 from equipoise.core.cluster import API_VERSIONS
-from equipoise.core.decision import Decision, plan_document
+from equipoise.core.decision import Decision
 from equipoise.core.documents import dump
 from equipoise.core.errors import BadInput
 from equipoise.core.quantity import parse_bytes
 from equipoise.recommendation.adopt import UNSCALED, ehpa_manifest, hpa_manifest
 from equipoise.recommendation.explain import AdviceDetails, coverage_text
-from equipoise.runtime.output import Format, is_any_letter_printed, plain, print_document, warn
+from equipoise.runtime.output import Format, is_any_letter_printed, plain, print_plan, warn
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,7 +38,6 @@ WHOLE_POD = "*"
 
 
 def print_tables(decisions: Sequence[Decision]) -> None:
-    """Print the advice, and why, on standard output."""
     from equipoise.runtime.console import Console
 
     console = Console()
@@ -54,14 +53,18 @@ def print_tables(decisions: Sequence[Decision]) -> None:
     console.print()
     # A row of requests contains all that its sentence does.
     without_requests = [one for one in decisions if "containers" not in (one.extra["recommended"] or {})]
-    for decision in [] if is_wide else without_requests[:SENTENCES_MAX]:
-        console.print(f"{decision.subject}: {decision.reason.sentence}")
-    if not is_wide and len(without_requests) > SENTENCES_MAX:
-        console.print(
-            f"(and {len(without_requests) - SENTENCES_MAX} more sentences; -o csv and -o json have all)"
-        )
+    if not is_wide:
+        print_reasons(console, without_requests, "-o csv and -o json have all")
     advised = sum(decision.extra["recommended"] is not None for decision in decisions)
     console.print(f"{len(decisions)} looked at, advice for {advised}. Nothing was changed.")
+
+
+def print_reasons(console: "Console", decisions: Sequence[Decision], where: str = "-o json has all") -> None:
+    """Print the sentences of decisions, the first ones of many."""
+    for decision in decisions[:SENTENCES_MAX]:
+        console.print(f"{decision.subject}: {decision.reason.sentence}")
+    if (more := len(decisions) - SENTENCES_MAX) > 0:
+        console.print(f"(and {more} more sentences; {where})")
 
 
 def _print(console: "Console", table: "Table") -> None:
@@ -71,14 +74,11 @@ def _print(console: "Console", table: "Table") -> None:
         return
     from rich.cells import cell_len
 
-    columns = [[plain(str(cell)) for cell in (column.header, *column.cells)] for column in table.columns]
     padded = []
-    for column, cells in zip(table.columns, columns, strict=True):
-        lengths = [cell_len(cell) for cell in cells]
-        width = max(lengths)
-        blanks = [" " * (width - length) for length in lengths]
-        is_right = column.justify == "right"
-        pairs = zip(cells, blanks, strict=True)
+    for column in table.columns:
+        cells = [plain(str(cell)) for cell in (column.header, *column.cells)]
+        width, is_right = max(map(cell_len, cells)), column.justify == "right"
+        pairs = [(cell, " " * (width - cell_len(cell))) for cell in cells]
         padded.append([blank + cell if is_right else cell + blank for cell, blank in pairs])
     for row in zip(*padded, strict=True):
         print("  ".join(row).rstrip())
@@ -123,26 +123,19 @@ def _replicas(decisions: Sequence[Decision], width: int) -> "Table":
     for decision in decisions:
         numbers = decision.reason.numbers
         coverage = coverage_text(numbers["coverage"])
+        hpa = decision.extra["recommended"]
         cells = [str(numbers["replicas"])]
         if is_narrow:
-            cells += [_advice(decision.extra["recommended"]), f"{coverage} {numbers['confidence']}"]
+            cells += ["-" if hpa is None else _settings(hpa), f"{coverage} {numbers['confidence']}"]
         else:
             cells += [_todays(decision)] if has_hpas else []
-            cells += [*_bounds(decision.extra["recommended"]), coverage, numbers["confidence"]]
+            bounds = ["-", "-", "-"]
+            if hpa is not None:
+                bounds = [f"{hpa['minReplicas']}", f"{hpa['maxReplicas']}", f"{hpa['targetUtilization']} %"]
+            cells += [*bounds, coverage, numbers["confidence"]]
         why = [Text(decision.reason.sentence)] if has_sentences else []
         table.add_row(Text(decision.subject), *cells, _reason(decision), *why)
     return table
-
-
-def _bounds(recommended: Mapping[str, Any] | None) -> list[str]:
-    if recommended is None:
-        return ["-", "-", "-"]
-    low, high = recommended["minReplicas"], recommended["maxReplicas"]
-    return [str(low), str(high), f"{recommended['targetUtilization']} %"]
-
-
-def _advice(recommended: Mapping[str, Any] | None) -> str:
-    return "-" if recommended is None else _settings(recommended)
 
 
 def _settings(hpa: Mapping[str, Any]) -> str:
@@ -200,39 +193,17 @@ def _rounded(memory: str | None) -> str | None:
     return f"{size:.0f}"
 
 
-HPA_COLUMNS = (
-    "workload",
-    "replicas",
-    "minReplicas",
-    "maxReplicas",
-    "targetUtilization",
-    "coverage",
-    "confidence",
-    "predictable",
-    "reason",
-    "sentence",
+HPA_HEADER = (
+    "workload,replicas,minReplicas,maxReplicas,targetUtilization,"
+    "coverage,confidence,predictable,reason,sentence"
 )
-RESOURCE_COLUMNS = (
-    "workload",
-    "container",
-    "cpu",
-    "memory",
-    "currentCpu",
-    "currentMemory",
-    "coverage",
-    "confidence",
-    "reason",
-    "sentence",
-)
+RESOURCE_HEADER = "workload,container,cpu,memory,currentCpu,currentMemory,coverage,confidence,reason,sentence"
 FORMULA = ("=", "+", "-", "@")
 """Characters that begin a formula in a spreadsheet, and no name in Kubernetes."""
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 NAMES = {
-    "name": (
-        r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
-        253,
-        "small letters, digits, - and .",
-    ),
-    "namespace": (r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", 63, "small letters, digits and -"),
+    "name": (rf"{_LABEL}(\.{_LABEL})*", 253, "small letters, digits, - and ."),
+    "namespace": (_LABEL, 63, "small letters, digits and -"),
 }
 """The pattern and the maximum length of an object's name, and both in words."""
 
@@ -244,23 +215,19 @@ def print_advice(
     *,
     is_resource: bool = False,
 ) -> None:
-    """Print the advice, which may be about requests, in the requested format."""
     match form:
-        case AdviceFormat.JSON | AdviceFormat.YAML:
-            print_document(plan_document("recommendation", list(decisions)), Format(form))
-        case AdviceFormat.HPA:
-            _print_manifests(
-                decisions, [hpa_manifest(one.subject, AdviceDetails.of(one)) for one in decisions], form
-            )
-        case AdviceFormat.EHPA:
-            manifests = [
-                ehpa_manifest(one.subject, AdviceDetails.of(one), interval)
-                for one, interval in zip(decisions, intervals_seconds, strict=True)
-            ]
-            _print_manifests(decisions, manifests, form)
-        case AdviceFormat.CSV:
+        case "json" | "yaml":
+            print_plan("recommendation", decisions, Format(form))
+        case "hpa":
+            hpas = [hpa_manifest(one.subject, AdviceDetails.of(one)) for one in decisions]
+            _print_manifests(decisions, hpas, form)
+        case "ehpa":
+            pairs = zip(decisions, intervals_seconds, strict=True)
+            ehpas = [ehpa_manifest(one.subject, AdviceDetails.of(one), interval) for one, interval in pairs]
+            _print_manifests(decisions, ehpas, form)
+        case "csv":
             _print_rows(decisions, is_resource=is_resource)
-        case AdviceFormat.TABLE:
+        case "table":
             print_tables(decisions)
 
 
@@ -283,7 +250,7 @@ def _expect_kinds(kinds: Collection[str], form: AdviceFormat) -> None:
     """Check that an HPA can scale the kind; a custom kind's API version is left to the user."""
     for kind in sorted(kinds):
         if kind in UNSCALED:
-            raise BadInput(f"-o {form.value}: --kind: expected one that an HPA can scale, got {kind}")
+            raise BadInput(f"-o {form}: --kind: expected one that an HPA can scale, got {kind}")
         if kind not in API_VERSIONS:
             warn(f"the apiVersion of a {kind} is not known: add it to scaleTargetRef before you apply this")
 
@@ -295,18 +262,14 @@ def _expect_names(metadata: dict[str, str], form: AdviceFormat) -> None:
         if len(name) > length_max or not re.fullmatch(pattern, name):
             what = "workload" if field == "name" else field
             wanted = f"expected a name that Kubernetes takes, of at most {length_max} {words}"
-            raise BadInput(f"-o {form.value}: {what} {name[:60]!r}: {wanted}")
+            raise BadInput(f"-o {form}: {what} {name[:60]!r}: {wanted}")
 
 
 def _print_rows(decisions: Sequence[Decision], *, is_resource: bool) -> None:
-    """Print one row per workload, or per container if requests are advised."""
+    print(RESOURCE_HEADER if is_resource else HPA_HEADER)
+    rows = _container_rows if is_resource else _replica_rows
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    if is_resource:
-        writer.writerow(RESOURCE_COLUMNS)
-        writer.writerows(row for decision in decisions for row in _container_rows(decision))
-    else:
-        writer.writerow(HPA_COLUMNS)
-        writer.writerows(_row(decision) for decision in decisions)
+    writer.writerows(row for decision in decisions for row in rows(decision))
 
 
 def _container_rows(decision: Decision) -> Iterator[list[Any]]:
@@ -323,10 +286,10 @@ def _container_rows(decision: Decision) -> Iterator[list[Any]]:
         ]
 
 
-def _row(decision: Decision) -> list[Any]:
+def _replica_rows(decision: Decision) -> Iterator[list[Any]]:
     recommended = decision.extra["recommended"] or {}
     numbers = decision.reason.numbers
-    return [
+    yield [
         _cell(decision.subject),
         numbers["replicas"],
         *(recommended.get(name, "") for name in ("minReplicas", "maxReplicas", "targetUtilization")),

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from equipoise.cli.plots import BAND, BLUE, FAINT, GREY, INK, RED, RULE, dates, mark_days, save
-from equipoise.cli.recommendation_replay import HpaBounds, advised, course_of, week_by_minute
+from equipoise.cli.plots import BAND, BLUE, FAINT, GREY, INK, RED, RULE, dates, expect_few, mark_days, save
+from equipoise.cli.recommendation_replay import HpaBounds, advised, course_of, past_week, week_by_minute
 from equipoise.core.decision import Decision
 from equipoise.core.errors import BadInput
 from equipoise.recommendation.forecast import WEEK_SECONDS, WorkloadSeries
@@ -19,15 +19,11 @@ from equipoise.stats.ranks import Floats
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WORKLOADS_MAX = 4
 NOW: dict[str, Any] = {"textcoords": "offset points", "va": "top", "color": FAINT, "fontsize": 7}
-TITLE: dict[str, Any] = {
-    "loc": "left",
-    "fontsize": 10,
-    "fontweight": "bold",
-    "pad": 7,
-    "parse_math": False,  # two dollar signs in a name are no formula
-}
+# Two dollar signs in a name are no formula.
+TITLE: dict[str, Any] = {"loc": "left", "fontsize": 10, "fontweight": "bold", "pad": 7, "parse_math": False}
+ON_FORECAST: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.45, "label": "advice, on the forecast"}
+ABOVE: dict[str, Any] = {"color": RED, "linewidth": 0, "label": "today's pods above their request"}
 
 
 class Ahead(NamedTuple):
@@ -48,10 +44,7 @@ def draw_advice(
     path: str,
 ) -> None:
     """Plot a few workloads, one per row, with usage above replicas."""
-    if not 0 < len(decisions) <= WORKLOADS_MAX:
-        raise BadInput(
-            f"--plot: expected 1 to {WORKLOADS_MAX} workloads, got {len(decisions)}; name those to draw"
-        )
+    expect_few(len(decisions))
     if any("containers" in (decision.extra["recommended"] or {}) for decision in decisions):
         raise BadInput("--plot: expected --type HPA, whose replicas can be drawn")
     ahead = [_ahead(observation, algorithm) for observation in rows]
@@ -60,16 +53,13 @@ def draw_advice(
 
 def draw_forecast(series: WorkloadSeries, document: dict[str, Any], path: str) -> None:
     """Plot the past week and a forecast; in a backtest, also the actual usage."""
-    ahead = Ahead(
-        np.array(document["timestamps"], np.float64),
-        np.array(document["values"], np.float64),
-        np.array(document["upper"], np.float64),
-        1.0,
-        document["predictable"],
+    times, values, upper = (
+        np.array(document[name], np.float64) for name in ("timestamps", "values", "upper")
     )
+    ahead = Ahead(times, values, upper, 1.0, document["predictable"])
     now = float(ahead.times[0]) - series.interval_seconds
-    times = series.at - np.arange(len(series.values))[::-1] * series.interval_seconds
-    is_shown = times > now - WEEK_SECONDS
+    past_times = series.at - np.arange(len(series.values))[::-1] * series.interval_seconds
+    is_shown = past_times > now - WEEK_SECONDS
 
     def figure() -> Any:
         from matplotlib.figure import Figure
@@ -77,7 +67,7 @@ def draw_forecast(series: WorkloadSeries, document: dict[str, Any], path: str) -
         made = Figure(figsize=(11, 3.4), layout="constrained")
         axis = made.subplots()
         word = "held out" if now < series.at else "now"
-        draw_usage(axis, (times[is_shown], series.values[is_shown]), ahead, now, word)
+        draw_usage(axis, (past_times[is_shown], series.values[is_shown]), ahead, now, word)
         axis.set_title(series.subject, **TITLE)
         mark_days([axis])
         return made
@@ -109,7 +99,9 @@ def _figure(
     grid = figure.subplots(2 * count, 1, sharex=True, squeeze=False, height_ratios=[3, 2] * count)[:, 0]
     for row, decision in enumerate(decisions):
         one, upper, lower = rows[row], grid[2 * row], grid[2 * row + 1]
-        draw_usage(upper, _past(one), ahead[row], one.at)
+        values = past_week(one)[0]
+        times = one.at - np.arange(len(values))[::-1] * one.interval_seconds
+        draw_usage(upper, (times, values), ahead[row], one.at)
         _draw_replicas(lower, one, decision, ahead[row])
         upper.set_title(decision.subject, **TITLE)
         lower.tick_params(axis="x", labelbottom=True, which="both")
@@ -118,15 +110,9 @@ def _figure(
     return figure
 
 
-def _past(observation: Observation) -> tuple[Floats, Floats]:
-    values = observation.history[0, max(0, observation.history.shape[1] - observation.week_samples) :]
-    return observation.at - np.arange(len(values))[::-1] * observation.interval_seconds, values
-
-
 def draw_usage(
     axis: "Axes", past: tuple[Floats, Floats], ahead: Ahead | None, now: float, word: str = "now"
 ) -> None:
-    """Plot the usage and the forecast."""
     axis.plot(dates(past[0]), past[1], color=INK, linewidth=0.7, label="CPU usage")
     if ahead is not None:
         trust = "" if ahead.is_predictable else " (not predictable)"
@@ -153,18 +139,10 @@ def _draw_replicas(axis: "Axes", observation: Observation, decision: Decision, a
     today = _draw_today(axis, observation, decision, cores, times)
     if hpa is not None:
         replicas = _since_measured(course_of(observation, cores, np.zeros(1, np.intp), [hpa]), cores)
-        label = f"advice: {hpa.replicas_min} to {hpa.replicas_max} at {hpa.target_percent} %"
+        label = f"advice: {hpa}"
         axis.step(times[:known], replicas[:known], where="post", color=BLUE, linewidth=0.9, label=label)
         if len(replicas) > known:
-            axis.step(
-                times[known:],
-                replicas[known:],
-                where="post",
-                color=BLUE,
-                linewidth=0.7,
-                alpha=0.45,
-                label="advice, on the forecast",
-            )
+            axis.step(times[known:], replicas[known:], where="post", color=BLUE, **ON_FORECAST)
     else:
         axis.plot([], [], " ", label=f"no advice: {decision.reason.code.value}")
     _draw_above(axis, observation, today, times)
@@ -182,17 +160,16 @@ def _draw_today(
         count = int(observation.replicas[0])
         axis.plot(times[[0, -1]], [count, count], color=GREY, linewidth=1.2, label=f"today: {count} fixed")
         return fixed(observation.replicas, cores.shape[1])
-    low, high, target = (hpas[0][name] for name in ("minReplicas", "maxReplicas", "targetUtilization"))
-    course = course_of(observation, cores, np.zeros(1, np.intp), [HpaBounds(low, high, target)])
-    label = f"today: {low} to {high} at {target} %"
-    axis.step(times, _since_measured(course, cores), where="post", color=GREY, linewidth=1.1, label=label)
+    hpa = HpaBounds.of(hpas[0])
+    course = course_of(observation, cores, np.zeros(1, np.intp), [hpa])
+    replicas = _since_measured(course, cores)
+    axis.step(times, replicas, where="post", color=GREY, linewidth=1.1, label=f"today: {hpa}")
     return course
 
 
 def _since_measured(course: FleetRun, cores: Floats) -> Floats:
     """Return replicas from the first measured usage on; before that, an HPA has no metric."""
-    is_known = ~np.isnan(cores[0])
-    is_shown = np.maximum.accumulate(is_known)
+    is_shown = np.maximum.accumulate(~np.isnan(cores[0]))
     return np.where(is_shown, course.replicas[0], np.nan)
 
 
@@ -203,16 +180,8 @@ def _draw_above(axis: "Axes", observation: Observation, today: FleetRun, times: 
     past = today._replace(replicas=today.replicas[:, :known])
     is_busy = is_above(past, cores, observation.request_cores)[0]
     if is_busy.any():
-        axis.fill_between(
-            times[:known],
-            0,
-            0.03,
-            where=is_busy.tolist(),
-            transform=axis.get_xaxis_transform(),
-            color=RED,
-            linewidth=0,
-            label="today's pods above their request",
-        )
+        style = ABOVE | {"where": is_busy.tolist(), "transform": axis.get_xaxis_transform()}
+        axis.fill_between(times[:known], 0, 0.03, **style)
 
 
 def _dress(axis: "Axes", now: float, unit: str) -> None:

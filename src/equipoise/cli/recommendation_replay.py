@@ -1,12 +1,13 @@
 """Replays the past week with today's HPA settings and with the advised ones."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 from msgspec import Meta, Struct, structs
 
 from equipoise.cli.documents import ADVICE, Amount, AtLeastOne, Count, codes, either
+from equipoise.cli.recommendation_output import print_reasons
 from equipoise.core.decision import Decision
 from equipoise.recommendation.observe import Observation
 from equipoise.sim.hpa import milli
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 
 BATCH = 512
+NAMES = ("minReplicas", "maxReplicas", "targetUtilization")
 
 
 class HpaBounds(NamedTuple):
@@ -27,10 +29,17 @@ class HpaBounds(NamedTuple):
     replicas_max: int
     target_percent: int
 
+    @classmethod
+    def of(cls, hpa: Mapping[str, Any]) -> "HpaBounds":
+        """Return the settings of advice, or of an HPA of today."""
+        return cls(*(hpa[name] for name in NAMES))
+
     def document(self) -> dict[str, int]:
         """Return the settings by their names in a manifest."""
-        names = ("minReplicas", "maxReplicas", "targetUtilization")
-        return dict(zip(names, self, strict=True))
+        return dict(zip(NAMES, self, strict=True))
+
+    def __str__(self) -> str:
+        return f"{self.replicas_min} to {self.replicas_max} at {self.target_percent} %"
 
 
 class _FixedReplicas(Struct):
@@ -102,10 +111,8 @@ class Replayed(NamedTuple):
 
 
 def advised(decision: Decision) -> HpaBounds | None:
-    found: dict[str, Any] | None = decision.extra["recommended"]
-    if found is None:
-        return None
-    return HpaBounds(found["minReplicas"], found["maxReplicas"], found["targetUtilization"])
+    found = decision.extra["recommended"]
+    return None if found is None else HpaBounds.of(found)
 
 
 def replayed(
@@ -117,10 +124,12 @@ def replayed(
         yield from _batch(observation.rows(part), decisions[part], today)
 
 
+def past_week(observation: Observation) -> Floats:
+    return observation.history[:, max(0, observation.history.shape[1] - observation.week_samples) :]
+
+
 def week_by_minute(observation: Observation) -> Floats:
-    """Return the past week's usage, minute by minute."""
-    past = observation.history[:, max(0, observation.history.shape[1] - observation.week_samples) :]
-    return by_minute(past, observation.interval_seconds)
+    return by_minute(past_week(observation), observation.interval_seconds)
 
 
 def course_of(
@@ -168,31 +177,19 @@ def _runs(
 ) -> dict[int, ReplayedRun]:
     requests = observation.request_cores[rows]
     above = np.count_nonzero(is_above(course, cores[rows], requests), axis=1)
-    columns = zip(
-        rows.tolist(),
-        settings,
-        course.replica_hours.tolist(),
-        above.tolist(),
-        (requests > 0).tolist(),
-        course.scalings.tolist(),
-        course.replicas_highest.tolist(),
-        strict=True,
-    )
-    return {
-        row: ReplayedRun(setting, hours, minutes if has_request else None, scalings, highest)
-        for row, setting, hours, minutes, has_request, scalings, highest in columns
-    }
+    minutes_above = [int(count) if cores > 0 else None for count, cores in zip(above, requests, strict=True)]
+    hours, scalings, highest = course.replica_hours, course.scalings, course.replicas_highest
+    runs = map(ReplayedRun, settings, hours.tolist(), minutes_above, scalings.tolist(), highest.tolist())
+    return dict(zip(rows.tolist(), runs, strict=True))
 
 
 WIDTH_FOR_WORDS = 110
 """On a narrower terminal, headings are short and explained below."""
-SENTENCES_MAX = 20
 SHORT = ("HOURS", "ABOVE", "SCALINGS", "MOST")
 LONG = ("REPLICA-HOURS", "MINUTES ABOVE REQUEST", "SCALINGS", "HIGHEST")
 
 
 def report(found: Sequence[Replayed], interval_seconds: float) -> ReplayReport:
-    """Return the document for scripts."""
     workloads = [
         ReplayedWorkload(
             each.decision.subject,
@@ -220,11 +217,9 @@ def _total(found: Sequence[Replayed]) -> ReplayTotal:
 
 def _sum(runs: Iterable[ReplayedRun]) -> ReplayCosts:
     known = list(runs)
-    return ReplayCosts(
-        round(sum(run.replica_hours for run in known), 4),
-        sum(run.minutes_above_request or 0 for run in known),
-        sum(run.scalings for run in known),
-    )
+    hours = round(sum(run.replica_hours for run in known), 4)
+    minutes = sum(run.minutes_above_request or 0 for run in known)
+    return ReplayCosts(hours, minutes, sum(run.scalings for run in known))
 
 
 def print_table(found: Sequence[Replayed]) -> None:
@@ -243,11 +238,7 @@ def print_table(found: Sequence[Replayed]) -> None:
             "HOURS: replica-hours. ABOVE: minutes in which a pod used more than its request. "
             "MOST: the highest number of replicas."
         )
-    refused = [each.decision for each in found if each.recommended is None]
-    for decision in refused[:SENTENCES_MAX]:
-        console.print(f"{decision.subject}: {decision.reason.sentence}")
-    if len(refused) > SENTENCES_MAX:
-        console.print(f"(and {len(refused) - SENTENCES_MAX} more sentences; -o json has all)")
+    print_reasons(console, [each.decision for each in found if each.recommended is None])
     console.print(_summary(found))
 
 

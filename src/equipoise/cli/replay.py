@@ -6,6 +6,7 @@ How the world or the policy would have to differ for another decision, where tha
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -15,9 +16,11 @@ from equipoise.core.decision import Decision, Record, hash_inputs
 from equipoise.core.errors import DECODE_ERRORS
 from equipoise.core.reason import Code
 from equipoise.engine.balancer import BALANCERS, balancer
+from equipoise.rotation.balancer import inputs
 from equipoise.rotation.decide import COVERAGE_MIN
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import Observation
+from equipoise.rotation.progress import BALANCER
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,6 @@ class Difference:
 
     @property
     def sentence(self) -> str:
-        """Return the differences in one line."""
         if self.error:
             return self.error
         parts = [name for name, _, _ in self.changes]
@@ -59,7 +61,6 @@ class Replay:
 
     @property
     def sentence(self) -> str:
-        """Return a summary sentence."""
         without = f", {self.without_inputs} without inputs" if self.without_inputs else ""
         return f"{self.replayed} replayed, {self.same} the same{without}."
 
@@ -93,21 +94,14 @@ def compare(record: Record) -> Difference | None:
 
 def changes(before: Decision, now: Decision) -> list[tuple[str, str, str]]:
     """Return the parts of two decisions that differ; numbers are compared exactly."""
-    pairs = zip(_parts(before), _parts(now), strict=True)
-    return [(name, _text(one), _text(other)) for (name, one), (_, other) in pairs if one != other]
+    rows = zip(PARTS, _parts(before), _parts(now), strict=True)
+    return [(name, _text(one), _text(other)) for name, one, other in rows if one != other]
 
 
-def _parts(decision: Decision) -> list[tuple[str, Any]]:
-    reason = decision.reason
-    return [
-        ("subject", decision.subject),
-        ("reason", reason.code),
-        ("sentence", reason.sentence),
-        ("numbers", reason.numbers),
-        ("actions", decision.actions),
-        ("held", decision.held),
-        ("memory", decision.memory),
-    ]
+PARTS = ("subject", "reason", "sentence", "numbers", "actions", "held", "memory")
+_parts = attrgetter(
+    "subject", "reason.code", "reason.sentence", "reason.numbers", "actions", "held", "memory"
+)
 
 
 def _text(part: object) -> str:
@@ -119,9 +113,6 @@ Explain = Callable[[RotationPolicy, Observation, Mapping[str, Any]], list[str]]
 
 def otherwise(record: Record) -> list[str]:
     """Return what would have changed the decision; empty if the record has too little data."""
-    from equipoise.rotation.balancer import inputs
-    from equipoise.rotation.progress import BALANCER
-
     if record.balancer != BALANCER or not record.has_inputs:
         return []
     try:
@@ -134,25 +125,29 @@ def otherwise(record: Record) -> list[str]:
 
 def _rotate(policy: RotationPolicy, observation: Observation, numbers: Mapping[str, Any]) -> list[str]:
     hottest = max(pod.cpu_cores or 0.0 for pod in observation.pods if pod.name in numbers["hot"])
-    improvement, tolerance = _up(numbers["improvement_percent"]), _up(hottest / numbers["target_cores"])
-    lines = [f"minimumImprovementPercent {improvement} or more (it is {policy.improvement_percent_min:g})"]
-    lines.append(f"toleranceMultiplier {tolerance} or more (it is {policy.tolerance_multiplier:g})")
-    return [f"Nothing would be rotated with {' or with '.join(lines)}."]
+    improvement = _rounded(numbers["improvement_percent"], math.ceil)
+    tolerance = _rounded(hottest / numbers["target_cores"], math.ceil)
+    sentence = (
+        f"Nothing would be rotated with minimumImprovementPercent {improvement} or more "
+        f"(it is {policy.improvement_percent_min:g}) or with toleranceMultiplier {tolerance} or more "
+        f"(it is {policy.tolerance_multiplier:g})."
+    )
+    return [sentence]
 
 
 def _no_hot_pods(policy: RotationPolicy, observation: Observation, numbers: Mapping[str, Any]) -> list[str]:
     threshold = numbers["threshold_cores"]
     lines = [f"A pod would have to use more than {threshold:.3g} cores."]
     known = [pod for pod in observation.pods if pod.is_ready and pod.cpu_cores is not None]
+    least = policy.candidate_age_min_seconds
     young = [
         pod.name
         for pod in known
-        if (pod.age_seconds is not None and pod.age_seconds < policy.candidate_age_min_seconds)
-        or pod.has_restarted
+        if pod.has_restarted or (pod.age_seconds is not None and pod.age_seconds < least)
     ]
     busiest = max((pod.cpu_cores or 0.0 for pod in known if pod.name not in young), default=0.0)
     if busiest > 0:
-        tolerance = _down(busiest / numbers["target_cores"])
+        tolerance = _rounded(busiest / numbers["target_cores"], math.floor)
         now = f"(it is {policy.tolerance_multiplier:g})"
         lines.append(f"The busiest would be hot with toleranceMultiplier below {tolerance} {now}.")
     if young:
@@ -164,8 +159,8 @@ def _insufficient(policy: RotationPolicy, _: Observation, numbers: Mapping[str, 
     improvement = numbers["improvement_percent"]
     if improvement <= 0:
         return ["There would have to be colder pods to rotate with."]
-    now = f"(it is {policy.improvement_percent_min:g})"
-    return [f"It would rotate with minimumImprovementPercent below {_down(improvement)} {now}."]
+    below = f"{_rounded(improvement, math.floor)} (it is {policy.improvement_percent_min:g})"
+    return [f"It would rotate with minimumImprovementPercent below {below}."]
 
 
 def _too_few_replicas(policy: RotationPolicy, _: Observation, numbers: Mapping[str, Any]) -> list[str]:
@@ -197,16 +192,7 @@ ROTATION: dict[Code, Explain] = {
 }
 
 
-def _up(value: float) -> str:
-    """Round up to four digits, so that the printed value is sufficient."""
-    return _rounded(value, math.ceil)
-
-
-def _down(value: float) -> str:
-    """Round down to four digits, so that the printed value is sufficient."""
-    return _rounded(value, math.floor)
-
-
 def _rounded(value: float, towards: Callable[[float], int]) -> str:
+    """Round up or down to four digits, so that the printed value is sufficient."""
     scale = 10.0 ** (3 - math.floor(math.log10(value))) if value > 0 else 1.0
     return f"{towards(round(value * scale, 6)) / scale:.4g}"

@@ -3,70 +3,49 @@
 `equipoise rotation simulate`: what rotating brings, by the cause of the imbalance; needs no cluster.
 """
 
+import time
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.journal import journalled, new_ids, write_records
+from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.runtime.output import Format, print_document, print_plan, stepping, warn, warn_of_nothing
+from equipoise.runtime.output import Format, print_document, print_plan, read_yaml, warn, warn_of_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from equipoise.cli.rotation_live import RotationRequest
     from equipoise.cli.session import ClusterRequest
-    from equipoise.sim.futility import Futility
-    from equipoise.sim.study import CauseStudied, Experiment
-
-
-class ImbalanceCause(StrEnum):
-    """Why the load of a workload's pods is unequal."""
-
-    ALL = "all"
-    KEY_SKEW = "key-skew"
-    STALE_COUNTS = "stale-counts"
-    CONNECTIONS = "connections"
-    NOISY_NODE = "noisy-node"
-
-    @property
-    def words(self) -> str:
-        """The simulator's name of the cause."""
-        return self.value.replace("-", " ")
 
 
 def simulate(
-    cause: Annotated[ImbalanceCause, typer.Option(help="Why the pods are unequal.")] = ImbalanceCause.ALL,
-    seeds: Annotated[
-        int, typer.Option(metavar="N", min=1, max=100_000, help="In how many worlds a pod is hot.")
-    ] = 20,
-    pods: Annotated[
-        int, typer.Option(metavar="N", min=2, max=200, help="How many pods the workload has.")
-    ] = 6,
+    cause: Annotated[
+        Literal["all", "key-skew", "stale-counts", "connections", "noisy-node"],
+        typer.Option(help="Why the pods are unequal."),
+    ] = "all",
+    seeds: Annotated[int, option("N", "In how many worlds a pod is hot.", min=1, max=100_000)] = 20,
+    pods: Annotated[int, option("N", "How many pods the workload has.", min=2, max=200)] = 6,
     setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the policy, such as topK=3."),
+        list[str] | None, option("KEY=VALUE", "A setting of the policy, such as topK=3.", "--set")
     ] = None,
     output: options.Output = Format.TABLE,
 ) -> None:
     """Say what rotating would bring, and what fewer pods would, by cause. Needs no cluster."""
-    from equipoise.cli.rotation_study import document, print_tables
+    from equipoise.cli.rotation_study import document, print_tables, study
     from equipoise.core.documents import validated
     from equipoise.rotation.plan_file import set_options
     from equipoise.rotation.policy import RotationPolicy
-    from equipoise.sim.study import Experiment
+    from equipoise.sim.experiment import IMBALANCES, Experiment
 
     settings = set_options(setting or ())
     validated(RotationPolicy, settings, "--set")
     question = Experiment(pods, settings)
-    causes = (
-        [each for each in ImbalanceCause if each is not ImbalanceCause.ALL]
-        if cause is ImbalanceCause.ALL
-        else [cause]
-    )
-    found = [_studied(each, seeds, question) for each in causes]
+    causes = IMBALANCES if cause == "all" else [cause.replace("-", " ")]
+    found = [study(each, seeds, question) for each in causes]
     for studied, _ in found:
         if studied.worlds < seeds:
             warn(f"{studied.cause}: a pod was hot in {studied.worlds} of {studied.drawn} worlds only")
@@ -76,24 +55,7 @@ def simulate(
         print_document(document(question, found), output)
 
 
-def _studied(
-    cause: ImbalanceCause, seeds: int, question: "Experiment"
-) -> "tuple[CauseStudied, Futility | None]":
-    """Return the study of one cause; if the load itself is unequal, also whether the loop stops rotating."""
-    from equipoise.sim.futility import futility
-    from equipoise.sim.study import study
-
-    with stepping(f"{cause.words}: rotating", seeds) as on_step:
-        studied = study(cause.words, seeds, question, on_progress=on_step)
-    if cause is not ImbalanceCause.KEY_SKEW or not studied.worlds:
-        return studied, None
-    with stepping(f"{cause.words}: going on", studied.worlds) as on_step:
-        return studied, futility(cause.words, studied.worlds, question, on_progress=on_step)
-
-
-app = typer.Typer(
-    help="Hot and cold pods of an autoscaled workload.", no_args_is_help=True, rich_markup_mode=None
-)
+app = options.group("Hot and cold pods of an autoscaled workload.")
 
 Workloads = Annotated[
     list[str] | None,
@@ -105,10 +67,7 @@ Workloads = Annotated[
     ),
 ]
 Setting = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="A setting of the policy, such as topK=3; wins over all."
-    ),
+    list[str] | None, option("KEY=VALUE", "A setting of the policy, such as topK=3; wins over all.", "--set")
 ]
 
 
@@ -134,10 +93,7 @@ def plan(
     command: typer.Context,
     workloads: Workloads = None,
     file: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="FILE", help="Decide from a file instead of a cluster; - is standard input."
-        ),
+        str | None, option("FILE", "Decide from a file instead of a cluster; - is standard input.", "--from")
     ] = None,
     setting: Setting = None,
     live: RotationOptions,
@@ -161,12 +117,8 @@ def apply(
     is_dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Ask the server what would go now; change nothing.")
     ] = False,
-    interval: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long to wait between two looks.")
-    ] = "10s",
-    timeout: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long all waves and their verification may take.")
-    ] = "1h",
+    interval: Annotated[str, option("SPAN", "How long to wait between two looks.")] = "10s",
+    timeout: Annotated[str, option("SPAN", "How long all waves and their verification may take.")] = "1h",
     live: RotationOptions,
 ) -> None:
     """Rotate in waves, verify each, and stop when no pod is hot any more."""
@@ -179,7 +131,6 @@ def apply(
         warn_without_ledger(live.cluster())
         _plan_live(_request(live, settings, workloads), live)
         return
-    from equipoise.cli.journal import journalled
     from equipoise.cli.rotation_live import apply_rotation
     from equipoise.runtime.output import print_plan
 
@@ -204,20 +155,17 @@ def _settings(setting: list[str] | None) -> dict[str, Any]:
     return merged(rotation_settings(), set_options(setting or ()))
 
 
-def _request(
-    live: RotationOptions, settings: dict[str, Any], workloads: list[str] | None
-) -> "RotationRequest":
+def _request(live: RotationOptions, settings: dict[str, Any], names: list[str] | None) -> "RotationRequest":
     from equipoise.cli.rotation_live import RotationRequest
     from equipoise.core.documents import validated
     from equipoise.rotation.policy import RotationPolicy
 
     cluster = live.cluster()
     cluster.expect_one_scope()
-    return RotationRequest(cluster, validated(RotationPolicy, settings, "policy"), workloads or ())
+    return RotationRequest(cluster, validated(RotationPolicy, settings, "policy"), names or ())
 
 
 def _plan_live(request: "RotationRequest", live: RotationOptions) -> None:
-    from equipoise.cli.journal import write_records
     from equipoise.cli.rotation_live import plan_rotation
 
     decisions, records = plan_rotation(request)
@@ -232,32 +180,24 @@ def _warn_if_nothing(decided: "Sequence[object]", request: "RotationRequest") ->
 
 
 def _refuse_beside_file(command: typer.Context) -> None:
-    """Raise BadInput for options without effect beside --from; variables may be meant for other runs."""
-    of_cluster = ("workloads", "namespace", "all_namespaces", "kubeconfig", "context")
-    for name in (*of_cluster, "prometheus_url", "prometheus_namespace"):
-        if options.given(command, name):
-            option = "a workload" if name == "workloads" else f"--{name.replace('_', '-')}"
-            raise BadInput(f"--from: expected it alone, without {option}: the file says what to decide for")
+    """Raise BadInput for options without effect beside --from."""
+    if name := options.first_given(command, ("workloads", *options.OF_CLUSTER)):
+        what = "a workload" if name == "workloads" else f"--{name.replace('_', '-')}"
+        raise BadInput(f"--from: expected it alone, without {what}: the file says what to decide for")
 
 
 def _plan_file(file: str, below: dict[str, Any], above: dict[str, Any], live: RotationOptions) -> None:
     from equipoise.rotation.decide import decide
     from equipoise.rotation.plan_file import read_plan_file
-    from equipoise.runtime.output import read_yaml
 
     policy, observation = read_plan_file(read_yaml(file), file, below, above)
     decision = decide(policy, observation).decision
     print_plan("rotation", [decision], live.output)
     if live.journal is not None:
-        import time
-
-        from equipoise.cli.journal import new_ids, write_records
         from equipoise.engine.recording import record
         from equipoise.rotation.policy import policy_json
         from equipoise.rotation.progress import BALANCER
 
         at = time.time()
-        write_records(
-            live.journal,
-            [record(BALANCER, policy_json(policy), observation, {}, decision, at, new_ids()(at))],
-        )
+        written = record(BALANCER, policy_json(policy), observation, {}, decision, at, new_ids()(at))
+        write_records(live.journal, [written])

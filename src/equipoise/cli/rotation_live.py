@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from equipoise.adapters.kubernetes import ApiError
@@ -51,15 +51,8 @@ def plan_rotation(request: RotationRequest) -> tuple[list[Decision], list[Record
     """Observe the cluster and decide; nothing is changed."""
     session = Session(request.cluster, is_acting=False)
     namespace = request.cluster.scope(session.client)
-    decisions = plan(
-        request.policy,
-        _ports(session, request.cluster),
-        session.now(),
-        namespace,
-        request.names,
-        options=Options(namespaces_protected=session.namespaces_protected),
-        warn=warn,
-    )
+    ports, own = _ports(session, request.cluster), Options(namespaces_protected=session.namespaces_protected)
+    decisions = plan(request.policy, ports, session.now(), namespace, request.names, options=own, warn=warn)
     if not decisions:
         _expect_namespace(session, namespace)
     return decisions, session.journal.records
@@ -99,6 +92,7 @@ def apply_rotation(
     session.journal = journal
     ports, namespace = _ports(session, request.cluster), request.cluster.scope(session.client)
     warned: set[str] = set()
+    never = threading.Event()
 
     def warn_once(message: str) -> None:
         if message not in warned:
@@ -111,7 +105,7 @@ def apply_rotation(
         policy=request.policy,
         namespace=namespace,
         names=request.names,
-        wait=_waiting(interval_seconds),
+        wait=lambda: never.wait(interval_seconds),
         report=WaveProgress(request.policy.metrics_window_seconds).tell,
         options=Options(namespaces_protected=session.namespaces_protected),
         warn=warn_once,
@@ -132,21 +126,15 @@ def apply_rotation(
 
 def left_behind(done: Collection[WorkloadResult]) -> str:
     """Return what was done and what remains after an interruption."""
-    gone = [
-        f"{each.last.subject}: {', '.join(action.pod for action in each.evicted)} went"
-        + ("" if each.result else ", not verified yet")
-        for each in done
-        if each.evicted
-    ]
+    gone = []
+    for each in done:
+        if each.evicted:
+            pods = ", ".join(action.pod for action in each.evicted)
+            gone.append(f"{each.last.subject}: {pods} went{'' if each.result else ', not verified yet'}")
     remembered = "the ledger remembers it, and another `apply` or the operator goes on with it"
     if gone:
         return f"{'; '.join(gone)}; nothing more is evicted; {remembered}"
     return f"no eviction was answered; one that was on its way may still happen, and then {remembered}"
-
-
-def _waiting(seconds: float) -> Callable[[], object]:
-    never = threading.Event()
-    return lambda: never.wait(seconds)
 
 
 _EXPECTED = frozenset({Code.HELD_BY_HEALTH, Code.HELD_BY_COOLDOWN})
@@ -172,11 +160,11 @@ class WaveProgress:
     def _line(self, item: CycleItem) -> str:
         decision, run = item.decision, item.details.memory.run
         is_maybe_evicted = any(outcome.result in MAYBE_EVICTED for outcome in item.outcomes)
+        went = ", ".join(_describe(outcome) for outcome in item.outcomes)
         if item.outcomes and not is_maybe_evicted:
-            return f"nothing went: {', '.join(_describe(outcome) for outcome in item.outcomes)}"
+            return f"nothing went: {went}"
         if item.outcomes:
             wave = (0 if run is None else run.waves) + 1
-            went = ", ".join(_describe(outcome) for outcome in item.outcomes)
             span = print_seconds(self.window_seconds)
             return f"wave {wave}: {went}; next when all are ready and {span} of usage is measured"
         if run is not None and decision.subject not in self._reported:

@@ -1,64 +1,63 @@
-"""Prints the rotation study as tables or as one document."""
+"""Runs the rotation study, and prints it as tables or as one document."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from equipoise.sim.futility import Futility
-from equipoise.sim.study import (
-    CLOSED_LOOP,
-    HOT_ONLY,
-    HOTTEST,
-    LEFT_ALONE,
-    SEED,
-    CauseStudied,
-    Experiment,
-    StrategyMeasured,
-)
+from equipoise.runtime.output import stepping
+from equipoise.sim import study as sim
+from equipoise.sim.experiment import Experiment
+from equipoise.sim.study import Futility, futility
 
-Found = Sequence[tuple[CauseStudied, Futility | None]]
+Found = Sequence[tuple[sim.CauseStudied, Futility | None]]
 
 NUMBERS = ("FIRED", "PREDICTED", "REALISED", "WORSE", "PODS", "PODS/10 %", "PEAK", "READY")
 LEGEND = {
-    CLOSED_LOOP: "what the operator does: wave by wave, measured after each",
-    SEED: "the rule as it was: hot and cold deleted at once, past every budget",
-    HOT_ONLY: "only the hot ones of them, at once",
-    HOTTEST: "only the hottest pod",
-    LEFT_ALONE: "nothing for as long as the closed loop took",
+    sim.CLOSED_LOOP: "what the operator does: wave by wave, measured after each",
+    sim.SEED: "the rule as it was: hot and cold deleted at once, past every budget",
+    sim.HOT_ONLY: "only the hot ones of them, at once",
+    sim.HOTTEST: "only the hottest pod",
+    sim.LEFT_ALONE: "nothing for as long as the closed loop took",
 }
 
 
+def study(cause: str, seeds: int, question: Experiment) -> tuple[sim.CauseStudied, Futility | None]:
+    """Return the study of one cause; if the load itself is unequal, also whether the loop stops rotating."""
+    with stepping(f"{cause}: rotating", seeds) as on_step:
+        studied = sim.study(cause, seeds, question, on_progress=on_step)
+    if cause != "key skew" or not studied.worlds:
+        return studied, None
+    with stepping(f"{cause}: going on", studied.worlds) as on_step:
+        return studied, futility(cause, studied.worlds, question, on_progress=on_step)
+
+
 def document(question: Experiment, found: Found) -> dict[str, Any]:
-    """Return the study as the document for scripts."""
     return {
         "pods": question.pods,
         "settings": dict(question.settings),
-        "causes": [_cause_document(studied, futility) for studied, futility in found],
+        "causes": [_cause_document(studied, ending) for studied, ending in found],
     }
 
 
-def _cause_document(studied: CauseStudied, futility: Futility | None) -> dict[str, Any]:
-    strategies = []
-    for summary in studied.summaries:
-        numbers = asdict(summary)
-        strategies.append({"name": numbers.pop("strategy"), **numbers})
+def _cause_document(studied: sim.CauseStudied, ending: Futility | None) -> dict[str, Any]:
+    strategies = [asdict(summary) for summary in studied.summaries]
     made: dict[str, Any] = {
         "cause": studied.cause,
         "worlds": studied.worlds,
         "drawn": studied.drawn,
-        "strategies": strategies,
+        "strategies": [{"name": each.pop("strategy")} | each for each in strategies],
         "sentence": fewer_pods(studied),
     }
-    if futility is not None:
-        numbers = asdict(futility)
+    if ending is not None:
+        numbers = asdict(ending)
         del numbers["cause"]
-        made["futility"] = numbers | {"sentence": futility_sentence(futility)}
+        made["futility"] = numbers | {"sentence": futility_sentence(ending)}
     return made
 
 
-def fewer_pods(studied: CauseStudied) -> str:
+def fewer_pods(studied: sim.CauseStudied) -> str:
     """Return what rotating fewer pods would have given."""
-    all_planned, hottest = studied.of(SEED), studied.of(HOTTEST)
+    all_planned, hottest = studied.of(sim.SEED), studied.of(sim.HOTTEST)
     if not all_planned.fired:
         return "No pod was hot, so nothing was rotated."
     per_world = all_planned.evicted / all_planned.fired
@@ -75,13 +74,13 @@ def _better(realised_percent: float | None) -> str:
     return f"{abs(rounded):.1f} % {'better' if rounded > 0 else 'worse'}"
 
 
-def futility_sentence(futility: Futility) -> str:
+def futility_sentence(ending: Futility) -> str:
     """Return after how many rotations the loop stopped if rotating does not help."""
-    balanced = f"Going on: {futility.balanced} of {futility.worlds} balanced in the end"
-    if not futility.futile:
+    balanced = f"Going on: {ending.balanced} of {ending.worlds} balanced in the end"
+    if not ending.futile:
         return f"{balanced}, none futile."
-    most = futility.rotations_failed_max
-    return f"{balanced}, {futility.futile} futile after at most {most} failures in a row."
+    most = ending.rotations_failed_max
+    return f"{balanced}, {ending.futile} futile after at most {most} failures in a row."
 
 
 def print_tables(question: Experiment, found: Found) -> None:
@@ -89,11 +88,11 @@ def print_tables(question: Experiment, found: Found) -> None:
     from equipoise.runtime.console import Console
 
     console = Console()
-    for studied, futility in found:
+    for studied, ending in found:
         console.print(_table(studied))
         console.print(fewer_pods(studied), soft_wrap=True)
-        if futility is not None:
-            console.print(futility_sentence(futility), soft_wrap=True)
+        if ending is not None:
+            console.print(futility_sentence(ending), soft_wrap=True)
         console.print()
     for name, meaning in LEGEND.items():
         console.print(f"{name:<12} {meaning}")
@@ -105,18 +104,18 @@ def print_tables(question: Experiment, found: Found) -> None:
     )
 
 
-def _table(studied: CauseStudied) -> Any:
+def _table(studied: sim.CauseStudied) -> Any:
     from equipoise.runtime.console import table
 
     title = f"{studied.cause}: hot in {studied.worlds} of {studied.drawn} worlds"
     padding = (0, 1, 0, 0)  # fits in 80 columns
     laid_out = table("STRATEGY", *NUMBERS, right=NUMBERS, folded=(), padding=padding, title=title)
     for summary in studied.summaries:
-        laid_out.add_row(*_cells(summary), style="dim" if summary.strategy == LEFT_ALONE else "")
+        laid_out.add_row(*_cells(summary), style="dim" if summary.strategy == sim.LEFT_ALONE else "")
     return laid_out
 
 
-def _cells(summary: StrategyMeasured) -> list[str]:
+def _cells(summary: sim.StrategyMeasured) -> list[str]:
     is_rotated = bool(summary.evicted)
     return [
         summary.strategy,

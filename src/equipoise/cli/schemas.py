@@ -80,73 +80,52 @@ def _json_schema(node: Any) -> Any:
     return shape
 
 
-def _of(name: str) -> Shape:
-    """Return the schema of a struct of this package, imported on demand."""
-    return definition.json_schema(resolve_name(f"equipoise.cli.{name}"))
-
-
-_DOCUMENTS: dict[str, tuple[str, Callable[[], Shape]]] = {
-    "crds-apply": ("What `equipoise crds apply -o json` prints", partial(_of, "manifests:InstallReport")),
-    "decision": ("One decision of a plan", partial(_of, "documents:DecisionDocument")),
-    "doctor": ("What `equipoise doctor -o json` prints", partial(_of, "checks:CheckReport")),
-    "forecast": ("What `equipoise forecast -o json` prints", partial(_of, "documents:ForecastDocument")),
-    "forecast-backtest": (
-        "What `equipoise forecast --backtest SPAN -o json` prints",
-        partial(_of, "documents:Backtest"),
-    ),
-    "plan": ("What `equipoise BALANCER plan -o json` prints", partial(_of, "documents:PlanDocument")),
-    "pools-answer": (
-        "What `equipoise pools allocate|release|drain|register|... -o json` prints",
-        partial(_of, "pools_output:WriterReport"),
-    ),
+_PRINTED = {
+    "crds-apply": ("crds apply", "cli.manifests:InstallReport"),
+    "doctor": ("doctor", "cli.checks:CheckReport"),
+    "forecast": ("forecast", "cli.documents:ForecastDocument"),
+    "forecast-backtest": ("forecast --backtest SPAN", "cli.documents:Backtest"),
+    "plan": ("BALANCER plan", "cli.documents:PlanDocument"),
+    "pools-answer": ("pools allocate|release|drain|register|...", "cli.pools_output:WriterReport"),
+    "pools-fsck": ("pools fsck", "cli.pools_output:FsckReport"),
+    "pools-status": ("pools status", "runtime.allocator.operations:PoolsStatus"),
+    "proportional-plan": ("proportional plan", "cli.documents:ProportionalPlan"),
+    "proportional-simulation": ("proportional simulate", "cli.proportional_study:StudyReport"),
+    "qos-plan": ("qos plan", "cli.documents:QosPlan"),
+    "recommendation-apply": ("recommendation apply", "cli.documents:AppliedPlan"),
+    "recommendation-plan": ("recommendation plan", "cli.documents:RecommendationPlan"),
+    "recommendation-simulation": ("recommendation simulate", "cli.recommendation_replay:ReplayReport"),
+    "validate": ("validate", "cli.manifests:ValidationReport"),
+}
+"""The commands that print a document, and the struct that its schema is made from, imported on demand."""
+Source = str | Callable[[], Shape]
+_DOCUMENTS: dict[str, tuple[str, Source]] = {
+    **{name: (f"What `equipoise {command} -o json` prints", of) for name, (command, of) in _PRINTED.items()},
+    "decision": ("One decision of a plan", "cli.documents:DecisionDocument"),
     "pools-config": (
         "What `equipoise pools config get|set -o json` prints, and `set --from` reads",
-        partial(_of, "pools_output:PoolsConfig"),
+        "cli.pools_output:PoolsConfig",
     ),
-    "pools-fsck": ("What `equipoise pools fsck -o json` prints", partial(_of, "pools_output:FsckReport")),
     "pools-openapi": ("The OpenAPI document of `equipoise pools serve`", operations.openapi),
-    "pools-status": (
-        "What `equipoise pools status -o json` prints",
-        lambda: definition.json_schema(operations.PoolsStatus),
-    ),
-    "proportional-plan": (
-        "What `equipoise proportional plan -o json` prints",
-        partial(_of, "documents:ProportionalPlan"),
-    ),
-    "proportional-simulation": (
-        "What `equipoise proportional simulate -o json` prints",
-        partial(_of, "proportional_study:StudyReport"),
-    ),
-    "qos-plan": ("What `equipoise qos plan -o json` prints", partial(_of, "documents:QosPlan")),
-    "qos-plan-file": ("What `equipoise qos plan --from FILE` reads", partial(_of, "documents:QosPlanFile")),
-    "recommendation-apply": (
-        "What `equipoise recommendation apply -o json` prints",
-        partial(_of, "documents:AppliedPlan"),
-    ),
-    "recommendation-plan": (
-        "What `equipoise recommendation plan -o json` prints",
-        partial(_of, "documents:RecommendationPlan"),
-    ),
-    "recommendation-simulation": (
-        "What `equipoise recommendation simulate -o json` prints",
-        partial(_of, "recommendation_replay:ReplayReport"),
-    ),
+    "qos-plan-file": ("What `equipoise qos plan --from FILE` reads", "cli.documents:QosPlanFile"),
     "rotation-plan-file": ("What `equipoise rotation plan --from FILE` reads", _plan_file),
-    "validate": ("What `equipoise validate -o json` prints", partial(_of, "manifests:ValidationReport")),
 }
-_MANIFESTS: dict[str, tuple[str, Callable[[], Shape]]] = {
+_MANIFESTS: dict[str, tuple[str, Source]] = {
     kind.name.lower(): (
         f"{'An' if kind.name[0] == 'A' else 'A'} {kind.name} manifest",
         partial(_manifest, kind),
     )
     for kind in KINDS
 }
-SCHEMAS: Mapping[str, tuple[str, Callable[[], Shape]]] = _DOCUMENTS | _MANIFESTS
-"""The title and the function of each schema."""
+SCHEMAS: Mapping[str, tuple[str, Source]] = _DOCUMENTS | _MANIFESTS
+"""The title of each schema, and the struct or the function that makes it."""
 
 
 def json_schema(name: str) -> Shape:
     assert len(SCHEMAS) == len(_DOCUMENTS) + len(_MANIFESTS), "a document is named like a kind"
-    title, make = SCHEMAS[name]
-    shape = make()
+    title, source = SCHEMAS[name]
+    if isinstance(source, str):
+        shape = definition.json_schema(resolve_name(f"equipoise.{source}"))
+    else:
+        shape = source()
     return shape if "openapi" in shape else {"$schema": DIALECT, "title": title, **shape}

@@ -53,18 +53,16 @@ class ClusterRequest:
             raise BadInput(f"--metrics-from: expected {', '.join(SOURCES)}, got {self.metrics_from!r}")
         if self.metrics_from == "metrics-server":
             return resource_metrics(client)
+        if self.metrics_from == "prometheus":
+            return prometheus_metrics(client, self.prometheus)
         from equipoise.adapters.prometheus.errors import NotFound, Undecided
 
         try:
             return prometheus_metrics(client, self.prometheus)
         except NotFound as error:
-            if self.metrics_from == "prometheus":
-                raise
             warn(f"no Prometheus was found, so usage is read from metrics.k8s.io ({error})")
             return resource_metrics(client)
         except Undecided as error:
-            if self.metrics_from == "prometheus":
-                raise
             raise WorldFailed(f"{error}; --metrics-from metrics-server reads metrics.k8s.io") from error
 
 

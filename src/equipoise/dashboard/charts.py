@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from equipoise.dashboard.page import drawn, milliseconds
+from equipoise.dashboard.values import drawn, milliseconds
 
 Options = dict[str, Any]
 Point = tuple[float, float | None]
@@ -63,13 +63,13 @@ def over_time(unit: str, lines: Sequence[Line], levels: Sequence[Level] = ()) ->
     """Return a chart of lines over time; `unit` is that of the left axis."""
     values = [value for line in lines if not line.on_right for _, value in line.points]
     reached = [level.value for level in levels if level.is_reached]
-    axes: list[Options] = [_axis(unit, values, reached) | {"scale": False}]
+    axes = [_axis(unit, values, reached) | {"scale": False}]
     if any(line.on_right for line in lines):
         axes.append({"type": "value", "splitLine": {"show": False}})
     series = [_line(line) for line in lines]
-    marks = level_marks(levels)
-    if series and marks:
-        series[0]["markLine"] = marks
+    marks = _level_marks(levels)
+    if series:
+        series[0] |= marks
     return {
         **AHEAD,
         "grid": GRID | {"right": LEVEL_RIGHT} if marks else GRID,
@@ -87,13 +87,9 @@ def _axis(unit: str, values: Iterable[float | None], levels: Iterable[float | No
         made["minInterval"] = 1
     top = max((value for value in levels if value is not None), default=0.0)
     if top > max(value for value in (0.0, *values) if value is not None):
-        made["max"] = drawn(_rounded_up(top * 1.08))
+        scale = 10.0 ** math.floor(math.log10(top * 1.08))
+        made["max"] = drawn(scale * next((part for part in ROUND if part * scale >= top * 1.08), ROUND[-1]))
     return made
-
-
-def _rounded_up(value: float) -> float:
-    scale = 10.0 ** math.floor(math.log10(value))
-    return next((part for part in ROUND if part * scale >= value), ROUND[-1]) * scale
 
 
 def _line(line: Line) -> Options:
@@ -115,14 +111,8 @@ def _line(line: Line) -> Options:
 
 
 def bars(
-    name: str,
-    colour: str,
-    values: Sequence[Bar],
-    *,
-    stack: str = "",
-    levels: Sequence[Level] = (),
+    name: str, colour: str, values: Sequence[Bar], *, stack: str = "", levels: Sequence[Level] = ()
 ) -> Options:
-    """Return one row of bars as a series."""
     made: Options = {
         "type": "bar",
         "name": name,
@@ -132,9 +122,7 @@ def bars(
     }
     if stack:
         made["stack"] = stack
-    if marks := level_marks(levels):
-        made["markLine"] = marks
-    return made
+    return made | _level_marks(levels)
 
 
 def _bar(bar: Bar) -> Options:
@@ -146,13 +134,13 @@ def _bar(bar: Bar) -> Options:
     return made
 
 
-def dots(name: str, colour: str, values: Sequence[Bar], *, symbol: str = "circle") -> Options:
-    """Return one row of dots over the bars as a series."""
+def dashes(name: str, colour: str, values: Sequence[Bar]) -> Options:
+    """Return a short line over each bar, as a series."""
     return {
         "type": "scatter",
         "name": name,
-        "symbol": symbol,
-        "symbolSize": [26, 4] if symbol == "rect" else 9,
+        "symbol": "rect",
+        "symbolSize": [26, 4],
         "itemStyle": {"color": colour},
         "data": [_bar(bar) for bar in values],
         "z": 4,
@@ -161,7 +149,6 @@ def dots(name: str, colour: str, values: Sequence[Bar], *, symbol: str = "circle
 
 def by_name(unit: str, names: Sequence[str], series: Sequence[Options], *, trigger: str = "item") -> Options:
     """Return a chart of bars and dots over names; with many names, only the tooltip shows them."""
-    shows = len(names) <= LABELLED_MAX
     values = [bar["value"] for one in series for bar in one["data"]]
     reached = [mark["yAxis"] for one in series for mark in one.get("markLine", {}).get("data", ())]
     legend = AHEAD["legend"] if len(series) > 1 else {"show": False}
@@ -173,34 +160,23 @@ def by_name(unit: str, names: Sequence[str], series: Sequence[Options], *, trigg
         "xAxis": {
             "type": "category",
             "data": list(names),
-            "axisLabel": {
-                "show": shows,
-                "interval": 0,
-                "hideOverlap": True,
-                "width": 90,
-                "overflow": "truncate",
-            },
+            "axisLabel": {"show": len(names) <= LABELLED_MAX} | LABEL,
         },
         "yAxis": [_axis(unit, values, reached) | {"boundaryGap": [0, "8%"]}],
         "series": list(series),
     }
 
 
-def level_marks(levels: Sequence[Level]) -> Options | None:
-    """Return lines across a picture; None where no level is known."""
-    known = [level for level in levels if level.value is not None]
-    if not known:
-        return None
-    return {
-        "symbol": "none",
-        "silent": True,
-        "data": [
-            {
-                "name": level.name,
-                "yAxis": drawn(level.value),
-                "lineStyle": {"color": level.colour, "type": "dashed"},
-                "label": {"show": True, "formatter": level.name, "position": "end"},
-            }
-            for level in known
-        ],
-    }
+def _level_marks(levels: Sequence[Level]) -> Options:
+    """Return lines across a chart, as an option of its series; none where no level is known."""
+    lines = [
+        {
+            "name": level.name,
+            "yAxis": drawn(level.value),
+            "lineStyle": {"color": level.colour, "type": "dashed"},
+            "label": {"show": True, "formatter": level.name, "position": "end"},
+        }
+        for level in levels
+        if level.value is not None
+    ]
+    return {"markLine": {"symbol": "none", "silent": True, "data": lines}} if lines else {}

@@ -1,20 +1,22 @@
 """The pages in a browser: what is the same on all of them, and what changes while one looks.
 
-How it looks: every colour once, for light and dark, as variables that style sheet and charts share.
-
-Charts are drawn as SVG, so a variable is a colour there too: a change of theme redraws nothing.
+Every colour is here once, for light and dark, as a variable that style sheet and charts share. Charts are
+drawn as SVG, so a variable is a colour there too: a change of theme redraws nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from nicegui import ui
 
+from equipoise.adapters.journal import Query
 from equipoise.dashboard import render
 from equipoise.dashboard.page import Chart, painted
-from equipoise.dashboard.render import Drawing, Markup
+from equipoise.dashboard.render import NOTHING, Drawing, Markup
+from equipoise.dashboard.views import OVERVIEW, Journals, Live, View, balancer_view, listing, overview_view
 from equipoise.engine.balancer import BALANCERS
 
 COLOURS: dict[str, tuple[str, str]] = {
@@ -42,13 +44,7 @@ COLOURS: dict[str, tuple[str, str]] = {
 
 FONTS = 'system-ui,-apple-system,"Segoe UI","Noto Sans","DejaVu Sans",sans-serif'
 
-STANDING_COLOURS = {
-    "trouble": "bad",
-    "acted": "good",
-    "held": "held",
-    "preview": "cold",
-    "quiet": "ink-soft",
-}
+STANDING_COLOURS = {"trouble": "bad", "acted": "good", "held": "held", "preview": "cold", "quiet": "ink-soft"}
 
 FAVICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><style>
 path{fill:none;stroke:#0f766e;stroke-width:2.6;stroke-linecap:round;stroke-linejoin:round}
@@ -57,17 +53,18 @@ path{fill:none;stroke:#0f766e;stroke-width:2.6;stroke-linecap:round;stroke-linej
 """The icon: a pair of scales."""
 
 _STYLE = Path(__file__).with_name("style.css")
+_SCRIPT = Path(__file__).with_name("theme.js")
 
 
 def variable(name: str) -> str:
-    """Return the CSS variable of a colour."""
     return f"var(--{name})"
 
 
 def style_sheet() -> str:
     """Return the whole style: the colours of both themes, then the rules."""
-    light = "".join(f"--{name}:{pair[0]};" for name, pair in COLOURS.items())
-    dark = "".join(f"--{name}:{pair[1]};" for name, pair in COLOURS.items())
+    light, dark = (
+        "".join(f"--{name}:{pair[is_dark]};" for name, pair in COLOURS.items()) for is_dark in (0, 1)
+    )
     return (
         f":root{{--fonts:{FONTS};color-scheme:light;{light}}}\n"
         f"@media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}\n"
@@ -86,25 +83,21 @@ def chart_options(options: Any) -> dict[str, Any]:
     return made | {"animation": False, "useUTC": True}
 
 
-def _axis() -> dict[str, Any]:
-    return {
-        "axisLine": {"lineStyle": {"color": variable("line")}},
-        "axisTick": {"lineStyle": {"color": variable("line")}},
-        "axisLabel": {"color": variable("ink-soft"), "fontSize": 11},
-        "nameTextStyle": {"color": variable("ink-soft"), "fontSize": 11, "align": "left"},
-        "nameGap": 9,
-        "splitLine": {"lineStyle": {"color": variable("line"), "width": 0.5}},
-        "splitArea": {"show": False},
-    }
-
-
-def _series() -> dict[str, Any]:
-    # ECharts cannot brighten the item under the pointer: our colours are CSS variables.
-    label = {"color": variable("ink"), "textBorderColor": "transparent", "textBorderWidth": 0, "fontSize": 11}
-    mark = {"label": label | {"color": variable("ink-soft")}, "emphasis": {"disabled": True}}
-    return {"emphasis": {"disabled": True}, "label": label, "markLine": mark}
-
-
+_STROKE = {"lineStyle": {"color": variable("line")}}
+_SOFT = {"color": variable("ink-soft"), "fontSize": 11}
+_AXIS: dict[str, Any] = {
+    "axisLine": _STROKE,
+    "axisTick": _STROKE,
+    "axisLabel": _SOFT,
+    "nameTextStyle": _SOFT | {"align": "left"},
+    "nameGap": 9,
+    "splitLine": {"lineStyle": {"color": variable("line"), "width": 0.5}},
+    "splitArea": {"show": False},
+}
+_LABEL = {"color": variable("ink"), "textBorderColor": "transparent", "textBorderWidth": 0, "fontSize": 11}
+# ECharts cannot brighten the item under the pointer: our colours are CSS variables.
+_PLAIN: dict[str, Any] = {"emphasis": {"disabled": True}}
+_SERIES = _PLAIN | {"label": _LABEL, "markLine": _PLAIN | {"label": _LABEL | {"color": variable("ink-soft")}}}
 CHART_THEME: dict[str, Any] = {
     "color": [variable(name) for name in ("actual", "cold", "hot", "limit", "target", "good", "bad")],
     "backgroundColor": "transparent",
@@ -112,7 +105,7 @@ CHART_THEME: dict[str, Any] = {
     "legend": {
         "left": "right",
         "padding": 0,
-        "textStyle": {"color": variable("ink-soft"), "fontSize": 11},
+        "textStyle": _SOFT,
         "inactiveColor": variable("line"),
         "pageIconColor": variable("ink-soft"),
         "pageIconInactiveColor": variable("line"),
@@ -129,17 +122,12 @@ CHART_THEME: dict[str, Any] = {
         "confine": True,
         "axisPointer": {"lineStyle": {"color": variable("muted")}, "label": {"show": False}},
     },
-    "categoryAxis": _axis() | {"splitLine": {"show": False}},
-    "valueAxis": _axis() | {"axisLine": {"show": False}, "axisTick": {"show": False}},
-    "timeAxis": _axis() | {"splitLine": {"show": False}},
-    "logAxis": _axis(),
-    "line": _series() | {"symbolSize": 5, "lineStyle": {"width": 1.6}},
-    "bar": _series(),
-    "scatter": _series(),
-    "heatmap": _series(),
-    "boxplot": _series(),
-    "custom": _series(),
-    "pie": _series(),
+    "categoryAxis": _AXIS | {"splitLine": {"show": False}},
+    "valueAxis": _AXIS | {"axisLine": {"show": False}, "axisTick": {"show": False}},
+    "timeAxis": _AXIS | {"splitLine": {"show": False}},
+    "line": _SERIES | {"symbolSize": 5, "lineStyle": {"width": 1.6}},
+    "bar": _SERIES,
+    "scatter": _SERIES,
 }
 """Default options of every chart, in ECharts' terms."""
 
@@ -150,41 +138,13 @@ PAGES = {
     "/journal": "Journal",
 }
 _MARK = FAVICON[FAVICON.index("<path") : FAVICON.index("</svg>")]
-_SCRIPT = """
-{
-  const names = {'': 'Theme: system', dark: 'Theme: dark', light: 'Theme: light'};
-  const themes = Object.keys(names);
-  const root = document.documentElement, button = () => document.querySelector('[data-theme-button]');
-  let theme = '';
-  try { theme = localStorage.getItem('equipoise-theme') || '' } catch { /* then it is the system's */ }
-  const wear = () => {
-    if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
-    if (button()) button().textContent = names[theme];
-  };
-  document.addEventListener('click', (event) => {
-    if (!event.target.closest('[data-theme-button]')) return;
-    theme = themes[(themes.indexOf(theme) + 1) % themes.length];
-    try { localStorage.setItem('equipoise-theme', theme) } catch { /* then it holds until the next page */ }
-    wear();
-  });
-  wear();
-  const waiting = new MutationObserver(() => { if (button()) { waiting.disconnect(); wear() } });
-  waiting.observe(root, {childList: true, subtree: true});
-}
-"""
-
-
-# Before the first paint: switching to dark later would flash.
-
-
-def dress() -> None:
-    """Add to a page its style, its theme before the first paint, and its icon."""
-    ui.add_head_html(f"<style>{style_sheet()}</style><script>{_SCRIPT}</script>", shared=True)
 
 
 def bar(current: str) -> None:
-    """Draw the navigation bar of a page."""
-    links = "".join(_link(path, title, current) for path, title in PAGES.items())
+    marks = {current: ' aria-current="page"'}
+    links = "".join(
+        f'<a href="{escape(path)}"{marks.get(path, "")}>{escape(title)}</a>' for path, title in PAGES.items()
+    )
     ui.html(
         f'<a class="skip" href="#content">To the content</a>'
         f'<a class="mark" href="/"><svg viewBox="0 0 32 32" aria-hidden="true">{_MARK}</svg>Equipoise</a>'
@@ -192,11 +152,6 @@ def bar(current: str) -> None:
         sanitize=False,
         tag="header",
     ).classes("bar")
-
-
-def _link(path: str, title: str, current: str) -> str:
-    mark = ' aria-current="page"' if path == current else ""
-    return f'<a href="{escape(path)}"{mark}>{escape(title)}</a>'
 
 
 class Block:
@@ -207,7 +162,6 @@ class Block:
         self.element = ui.html(markup.html, sanitize=False, tag=tag).classes(classes)
 
     def show(self, markup: Markup) -> None:
-        """Replace the HTML if it differs."""
         if markup != self._markup:
             self._markup = markup
             self.element.set_content(markup.html)
@@ -228,7 +182,6 @@ class Picture:
         self._chart.props["aria-label"] = f"{chart.title}. {chart.description}"
 
     def show(self, chart: Chart) -> None:
-        """Update the chart if it differs."""
         self._head.show(render.figure_heading(chart))
         options = chart_options(chart.options)
         if options != self._options:
@@ -250,7 +203,6 @@ class SectionView:
             self._tail = Block(drawn.tail)
 
     def show(self, drawn: Drawing) -> None:
-        """Update the figures of the same subject."""
         self._head.show(drawn.head)
         for picture, chart in zip(self._pictures, drawn.charts, strict=True):
             picture.show(chart)
@@ -267,7 +219,6 @@ class Sections:
         self._views: list[SectionView] = []
 
     def show(self, drawings: Sequence[Drawing]) -> None:
-        """Show these sections, in this order."""
         shapes = [drawn.shape for drawn in drawings]
         if shapes == self._shapes:
             for view, drawn in zip(self._views, drawings, strict=True):
@@ -288,7 +239,6 @@ class RecordList:
         self._is_first = True
 
     def show(self, found: Sequence[tuple[str, Markup]]) -> None:
-        """Show these records, by their ids, in this order."""
         new = dict(found)
         for obsolete in [name for name in self._shown if name not in new]:
             self._shown.pop(obsolete).element.delete()
@@ -301,3 +251,62 @@ class RecordList:
             block.element.move(target_index=position)
             self._shown[name] = block
         self._is_first = False
+
+
+TEXT_MAX = 300
+"""The maximum length of a subject in an address; longer ones cannot exist."""
+REFRESH_SECONDS = 0.5
+"""How often an open page checks for a new generation; without one, nothing is sent."""
+DRAW_SECONDS = 60.0
+
+
+def register(live: Live) -> None:
+    # The theme is set before the first paint: switching to dark later would flash.
+    ui.add_head_html(f"<style>{style_sheet()}</style><script>\n{_SCRIPT.read_text()}</script>", shared=True)
+
+    async def front() -> None:
+        await show(live, "/", OVERVIEW, overview_view)
+
+    async def journal(balancer: str = "", subject: str = "", reason: str = "", before: str = "") -> None:
+        asked: dict[str, Any] = {"balancer": balancer, "subject": subject, "reason": reason, "before": before}
+        chosen = Query(**{name: text[:TEXT_MAX] for name, text in asked.items()})
+        await show(live, "/journal", chosen, partial(listing, chosen=chosen))
+
+    balancers = {f"/{name}": _balancer(live, name) for name in BALANCERS}
+    for path, draw in {"/": front, **balancers, "/journal": journal}.items():
+        ui.page(path, title=f"{PAGES[path]} · Equipoise", response_timeout=DRAW_SECONDS)(draw)
+
+
+def _balancer(live: Live, name: str) -> Callable[..., object]:
+    async def balancer(subject: str = "") -> None:
+        asked = subject[:TEXT_MAX]
+        await show(live, f"/{name}", (name, asked), partial(balancer_view, name=name, subject=asked))
+
+    return balancer
+
+
+async def show(live: Live, path: str, wish: Hashable, draw: Callable[[Journals], View]) -> None:
+    """Render a page, and update it while it is open."""
+    bar(path)
+    with ui.element("div").classes("page"):
+        head, form = Block(NOTHING), Block(NOTHING)
+        sections, records = Sections(is_glance=path == "/"), RecordList()
+        tail = Block(NOTHING)
+    shown_generation = -1
+
+    async def refresh() -> None:
+        nonlocal shown_generation
+        if live.generation == shown_generation:
+            return
+        generation = live.generation
+        view = await live.read(wish, draw)
+        head.show(view.head)
+        if shown_generation < 0:
+            form.show(view.form)  # later it would take away what is being typed
+        sections.show(view.sections)
+        records.show(view.records)
+        tail.show(view.tail)
+        shown_generation = generation
+
+    await refresh()
+    ui.timer(REFRESH_SECONDS, refresh)

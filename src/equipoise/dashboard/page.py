@@ -9,29 +9,47 @@ Whoever draws may rely on this:
 - Texts are plain and one line each, but may hold anything else; they are to be shown as text, never as HTML.
 - A page has at most `SECTIONS_MAX` sections; its summary says how many there were.
 
-Numbers and names on a page: read from anything that JSON can hold, and written one way everywhere.
-
-Cores have three decimals (a millicore), loads two, MiB and percent one, counts none, whatever their size, so
-that columns of them stand in line. What is unknown is a dash, never a zero.
+All pages share the standing of decisions, the order of subjects, most urgent first, and the counts.
 """
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
 
-from equipoise.core.errors import DECODE_ERRORS
-from equipoise.core.quantity import Quantity
+from equipoise.core.decision import Record
+from equipoise.core.reason import Code, Reason
+from equipoise.dashboard.charts import Bar, bars, by_name
+from equipoise.dashboard.values import SENTENCE_MAX, Json, amount, counted, figure, milliseconds, moment, text
+from equipoise.engine.balancer import BALANCERS
 
 COLOURS = ("hot", "cold", "target", "limit", "band", "actual", "muted", "good", "bad", "held")
 """The names of colours, by meaning; `band` is translucent."""
-
 STANDINGS = ("trouble", "acted", "held", "preview", "quiet")
 """The standings of a decision, most urgent first; `trouble` is drawn as `bad`, `acted` as `good`."""
-
 SECTIONS_MAX = 12
 """The maximum number of sections: each has charts, and the browser should stay fast."""
+SUBJECT_MAX = 600
+"""The maximum length of a subject: namespace, name and owner at Kubernetes' maximum."""
+NO_DECISION = "Nothing has been decided yet"
+
+TROUBLE_CODES = frozenset({
+    Code.METRICS_INCOMPLETE, Code.AMBIGUOUS_HPA, Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE,
+    Code.NOT_APPLIED, Code.INTERNAL_ERROR, Code.NO_ELIGIBLE_PODS, Code.FUTILE,
+})  # fmt: skip
+"""Reasons that persist until a person acts."""
+TROUBLE_RESULTS = frozenset({
+    "Unknown", "Failed", "Unanswered", "Refused", "Forbidden", "Unsupported", "Unsound", "WrongType",
+    "NotOurs",
+})  # fmt: skip
+"""Outcomes that are failures, for every balancer."""
+NOT_DONE = frozenset({
+    "Blocked", "Fenced", "Outdated", "Gone", "Busy", "Leased", "Draining", "SourceNotOver", "DestinationFull",
+    "ConfigChanged", "NotThere",
+})  # fmt: skip
+"""Outcomes that changed nothing; the next cycle decides again."""
+HELD_CODES = frozenset({code for code in Code if code.value.startswith("HeldBy")} | {Code.PDB_BLOCKED})
 
 
 def painted(options: Any, palette: Mapping[str, str]) -> Any:
@@ -102,100 +120,219 @@ class Page:
     title: str
     summary: str
     facts: tuple[Fact, ...] = ()
-    sections: tuple[Section, ...] = field(default=())
+    sections: tuple[Section, ...] = ()
 
 
-UNKNOWN = "-"
-NAME_MAX = 80
-SENTENCE_MAX = 600
-MIB = 1024.0**2
-NUMBER_MAX = 1e15
-"""The largest plausible number, and the largest exact integer of JavaScript."""
-DECIMALS = {"cores": 3, "load": 2, "MiB": 1, "%": 1}
-DIGITS = 6
-"""The maximum number of points in a chart."""
-_MANY = (list, tuple)
+class Figures(NamedTuple):
+    """The page's figures for a subject; None, or a table without rows, for one that could not be made."""
+
+    facts: Iterable[Fact] = ()
+    charts: Iterable[Chart | None] = ()
+    tables: Iterable[Table] = ()
 
 
-def number(value: object) -> float | None:
-    """Return a finite, plausible number; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+def words_of(record: Record) -> Reason:
+    """Return the newest reason of a record: that of its streak has the same code and newer numbers."""
+    return record.decision.reason if record.streak is None else record.streak.reason
+
+
+def numbers_of(record: Record) -> Json:
+    """Return the newest numbers of a record."""
+    return Json(words_of(record).numbers)
+
+
+def standing_of(record: Record) -> str:
+    """Return the standing of a decision, one of `STANDINGS`."""
+    decision = record.decision
+    code = decision.reason.code
+    if code in TROUBLE_CODES or any(one.result in TROUBLE_RESULTS for one in record.outcomes):
+        return "trouble"
+    if record.outcomes:
+        return "held" if all(one.result in NOT_DONE for one in record.outcomes) else "acted"
+    if decision.actions or code is Code.RECOMMEND:
+        return "preview"
+    return "held" if decision.held or code in HELD_CODES else "quiet"
+
+
+def by_subject(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Group records by subject, the most urgent first; of one subject, the newest first, as they came.
+
+    Subjects are in trouble now, then with actions done or held, then the newest.
+    """
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.decision.subject, []).append(record)
+
+    def rank(subject: str) -> tuple[int, float]:
+        own = found[subject]
+        standings = [STANDINGS.index(standing_of(record)) for record in own]
+        return (0 if standings[0] == 0 else max(1, min(standings))), -own[0].until
+
+    return {subject: found[subject] for subject in sorted(found, key=rank)}
+
+
+def tallies(groups: Iterable[Sequence[Record]]) -> tuple[Fact, ...]:
+    """Return the counts of subjects in trouble now, and of standings in all records."""
+    standings = [[standing_of(record) for record in group] for group in groups]
+    if not standings:
+        return ()
+    counts = Counter(chain.from_iterable(standings))
+    return (
+        Fact(
+            "In trouble",
+            figure(sum(own[0] == "trouble" for own in standings)),
+            "subjects whose newest decision wants a look",
+        ),
+        Fact("Acted", figure(counts["acted"]), "decisions that were carried out"),
+        Fact("Held", figure(counts["held"]), "decisions that a guard kept back"),
+        Fact("Preview", figure(counts["preview"]), "decisions that were only told"),
+    )
+
+
+def facts_of(numbers: Json, unit: str, rows: Iterable[tuple[str, str, str]]) -> Iterator[Fact]:
+    """Yield the known numbers as facts, from name, key and note of each; without a unit they are counts."""
+    for name, key, note in rows:
+        value = numbers[key].number if unit else numbers[key].count
+        if value is not None:
+            yield Fact(name, amount(value, unit) if unit else figure(value), note)
+
+
+def page_of(
+    title: str,
+    balancer: str,
+    noun: str,
+    records: Iterable[Record],
+    draw: Callable[[Sequence[Record]], Figures],
+) -> Page:
+    """Return a balancer's page: counts over all subjects, and a section for each of the most urgent."""
+    found = by_subject(record for record in records if record.balancer == balancer)
+    shown = list(found)[:SECTIONS_MAX]
+    lead = f"{counted(len(found), noun)}." if found else f"{NO_DECISION}."
+    if len(shown) < len(found):
+        lead = (
+            f"{len(shown)} of {counted(len(found), noun)}: those in trouble, then those where something "
+            "was done or held, then the newest."
+        )
+    sections = (_section(subject, found[subject][0], draw(found[subject])) for subject in shown)
+    return Page(title, lead, tallies(found.values()), tuple(sections))
+
+
+def _section(subject: str, newest: Record, figures: Figures) -> Section:
+    words = words_of(newest)
+    return Section(
+        subject=text(subject, SUBJECT_MAX) or "(no name)",
+        reason=words.code.value,
+        sentence=text(words.sentence, SENTENCE_MAX),
+        facts=tuple(figures.facts),
+        charts=tuple(chart for chart in figures.charts if chart is not None),
+        tables=tuple(table for table in figures.tables if table.rows),
+        standing=standing_of(newest),
+        at=newest.until,
+        record=newest.id,
+    )
+
+
+TROUBLES_MAX = 30
+LATEST_MAX = 5
+SPANS = 24
+DAY_SECONDS = 86400.0
+STANDING_COLOURS = {"trouble": "bad", "acted": "good", "held": "held", "preview": "cold", "quiet": "muted"}
+
+
+def overview(records: Sequence[Record]) -> Page:
+    """Return the page of all balancers: subjects in trouble, then each balancer; records are newest first."""
+    by_balancer = {name: [one for one in records if one.balancer == name] for name in BALANCERS}
+    groups = [own for found in map(by_subject, by_balancer.values()) for own in found.values()]
+    troubles = [own[0] for own in groups if standing_of(own[0]) == "trouble"]
+    sections = [_balancer_section(name, own, records) for name, own in by_balancer.items()]
+    sections.sort(key=lambda section: section.standing != "trouble")
+    in_trouble = f"{len(troubles) or 'none'} in trouble"
+    counts = f"{counted(len(groups), 'subject')} in {counted(len(records), 'record')}; {in_trouble}."
+    first = (_trouble_section(troubles),) if troubles else ()
+    return Page("Overview", counts if records else f"{NO_DECISION}.", tallies(groups), (*first, *sections))
+
+
+def _trouble_section(troubles: Sequence[Record]) -> Section:
+    newest = sorted(troubles, key=lambda record: -record.until)
+    rows = tuple(
+        (moment(record.until), text(record.balancer), text(record.decision.subject), *_why(record))
+        for record in newest[:TROUBLES_MAX]
+    )
+    more = f" The newest {TROUBLES_MAX} are listed." if len(troubles) > TROUBLES_MAX else ""
+    wants = "wants" if len(troubles) == 1 else "want"
+    return Section(
+        "Trouble",
+        words_of(newest[0]).code.value,
+        f"{counted(len(troubles), 'subject')} {wants} a look.{more}",
+        tables=(Table("In trouble now", ("When", "Balancer", "Subject", "Reason", "Why"), rows),),
+        standing="trouble",
+        at=newest[0].until,
+        record=newest[0].id,
+    )
+
+
+def _why(record: Record) -> tuple[str, str]:
+    words = words_of(record)
+    return words.code.value, text(words.sentence, SENTENCE_MAX)
+
+
+def _balancer_section(name: str, own: Sequence[Record], everything: Sequence[Record]) -> Section:
+    if not own:
+        return Section(name, "", f"{NO_DECISION}: {BALANCERS[name].summary}.")
+    found = by_subject(own)
+    latest = [group[0] for group in found.values()]
+    newest = max(own, key=lambda record: record.until)
+    code, sentence = _why(newest)
+    course = _course(own, everything)
+    return Section(
+        name,
+        code,
+        f"{text(newest.decision.subject)}: {sentence}",
+        facts=(Fact("Subjects", figure(len(found)), BALANCERS[name].summary), *tallies(found.values())),
+        charts=() if course is None else (course,),
+        tables=(_latest(latest),),
+        standing="trouble" if standing_of(latest[0]) == "trouble" else standing_of(newest),
+        at=newest.until,
+        record=newest.id,
+    )
+
+
+def _latest(latest: Sequence[Record]) -> Table:
+    rows = []
+    for record in latest[:LATEST_MAX]:
+        code, sentence = _why(record)
+        subject = text(record.decision.subject)
+        rows.append((moment(record.until), subject, code, standing_of(record), sentence))
+    return Table("Latest", ("When", "Subject", "Reason", "Standing", "Why"), tuple(rows))
+
+
+def _course(own: Sequence[Record], everything: Sequence[Record]) -> Chart | None:
+    """Return decisions by standing over time; the time spans are the same for all balancers."""
+    times = [record.at for record in everything if milliseconds(record.at) is not None]
+    if not times:
         return None
-    return float(value) if -NUMBER_MAX <= value <= NUMBER_MAX else None
-
-
-def count(value: object) -> int | None:
-    found = number(value)
-    return None if found is None or found < 0 else int(found)
-
-
-def quantity(value: object) -> float | None:
-    """Return a Kubernetes quantity as a number of cores, bytes or nodes."""
-    if not isinstance(value, str):
-        return number(value)
-    try:
-        return number(float(Quantity.parse(value)))
-    except DECODE_ERRORS:
+    begin, end = min(times), max(times)
+    width = max((end - begin) / SPANS, 1.0)
+    counts: dict[str, Counter[int]] = {standing: Counter() for standing in STANDING_COLOURS}
+    for record in own:
+        if milliseconds(record.at) is not None:
+            place = min(SPANS - 1, max(0, int((record.at - begin) / width)))
+            counts[standing_of(record)][place] += 1
+    written = slice(11, 16) if width * SPANS <= DAY_SECONDS else slice(5, 16)
+    names = [moment(begin + place * width)[written] for place in range(SPANS)]
+    counts = {standing: spans for standing, spans in counts.items() if spans}
+    series = [
+        bars(
+            standing,
+            STANDING_COLOURS[standing],
+            [Bar(name, spans[place]) for place, name in enumerate(names)],
+            stack="decisions",
+        )
+        for standing, spans in counts.items()
+    ]
+    if not series:
         return None
-
-
-def mapping(value: object) -> Mapping[str, Any]:
-    """Return a mapping; an empty one for anything else."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def items(value: object) -> Sequence[Any]:
-    """Return a list; an empty one for anything else."""
-    return value if isinstance(value, _MANY) else ()
-
-
-def text(value: object, length_max: int = NAME_MAX) -> str:
-    """Return a name or a sentence as one printable line of bounded length."""
-    if not isinstance(value, str):
-        return ""
-    line = "".join(letter if letter.isprintable() else " " for letter in value[: 4 * length_max])
-    line = " ".join(line.split())
-    return line if len(line) <= length_max else f"{line[: length_max - 1]}…"
-
-
-def figure(value: float | None, unit: str = "") -> str:
-    """Return a number with its unit's decimals, for a column that names the unit."""
-    if value is None:
-        return UNKNOWN
-    decimals = DECIMALS.get(unit, 0)
-    return f"{round(value, decimals) + 0.0:,.{decimals}f}"  # avoids -0
-
-
-def amount(value: float | None, unit: str) -> str:
-    """Return a number with its unit."""
-    return UNKNOWN if value is None else f"{figure(value, unit)} {unit}"
-
-
-def counted(value: int, noun: str) -> str:
-    """Return a count with its noun: `1 pod`, `3 pods`."""
-    return f"{value:,} {noun}{'' if value == 1 else 's'}"
-
-
-def drawn(value: float | None) -> float | None:
-    """Return a number rounded for a chart; None leaves a gap."""
-    if value is None or not math.isfinite(value):
-        return None
-    short = float(f"{value:.{DIGITS}g}")
-    return int(short) if short.is_integer() else short
-
-
-def mebibytes(value: float | None) -> float | None:
-    return None if value is None else value / MIB
-
-
-def moment(at: float | None) -> str:
-    """Return a time in the journal's format."""
-    try:
-        return UNKNOWN if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return UNKNOWN
-
-
-def milliseconds(at: float) -> int | None:
-    """Return a time in milliseconds, as ECharts needs it; None if it is out of range."""
-    return None if moment(at) == UNKNOWN else round(at * 1000)
+    words = ", ".join(f"{spans.total()} {standing}" for standing, spans in counts.items())
+    options = by_name("decisions", names, series, trigger="axis")
+    options["xAxis"]["axisLabel"] = {"show": True, "hideOverlap": True}
+    return Chart("New decisions over time", options, f"{counted(len(own), 'decision')}: {words}.")

@@ -6,14 +6,15 @@ One record of the journal as HTML: a line that opens to everything that was said
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import repeat
 from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 
 from equipoise.core.decision import Action, Record
-from equipoise.dashboard.page import SENTENCE_MAX, Chart, Fact, Page, Section, Table, counted, moment, text
-from equipoise.dashboard.summary import standing_of
+from equipoise.dashboard.page import Chart, Fact, Page, Section, Table, standing_of
+from equipoise.dashboard.values import SENTENCE_MAX, counted, moment, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,12 @@ def _structure(options: object) -> object:
 
 
 def heading(page: Page, errors: Sequence[str] = (), note: str = "") -> Markup:
-    """Return the heading of a page."""
     lead_text = " ".join(filter(None, (page.summary, note)))
     title = f'<h1 id="content" tabindex="-1">{escape(page.title)}</h1>'
     lead = f'<div class="lead">{title}<p>{escape(lead_text)}</p></div>'
-    return Markup(lead + _errors(errors) + facts(page.facts))
+    items = "".join(f"<li>{escape(line)}</li>" for line in errors)
+    troubles = f'<ul class="troubles" role="status">{items}</ul>' if items else ""
+    return Markup(lead + troubles + _facts(page.facts))
 
 
 def drawing(section: Section, link: str = "", journal: str = "") -> Drawing:
@@ -63,29 +65,23 @@ def drawing(section: Section, link: str = "", journal: str = "") -> Drawing:
     name = escape(section.subject)
     title = f'<a href="{escape(link)}">{name}</a>' if link else name
     past = f' · <a href="{escape(journal)}">journal</a>' if journal else ""
-    when = "" if section.at is None else f'<span class="when">{_time(section.at)}{past}</span>'
+    when = ""
+    if section.at is not None:
+        at = escape(moment(section.at))
+        when = f'<span class="when"><time datetime="{at.replace(" ", "T")}">{at}</time>{past}</span>'
     head = (
         f'<div class="head"><h2>{title}</h2>{badge(section.reason, section.standing)}{when}</div>'
-        f'<p class="sentence">{escape(section.sentence)}</p>{facts(section.facts)}'
+        f'<p class="sentence">{escape(section.sentence)}</p>{_facts(section.facts)}'
     )
     return Drawing(section.subject, Markup(head), section.charts, Markup("".join(map(table, section.tables))))
 
 
-def _errors(errors: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(line)}</li>" for line in errors)
-    return f'<ul class="troubles" role="status">{items}</ul>' if items else ""
-
-
-def facts(parts: Sequence[Fact]) -> str:
-    """Return key figures side by side."""
-    if not parts:
-        return ""
-    return f'<dl class="facts">{"".join(map(_fact, parts))}</dl>'
-
-
-def _fact(fact: Fact) -> str:
-    note = f"<small>{escape(fact.note)}</small>" if fact.note else ""
-    return f"<div><dt>{escape(fact.name)}</dt><dd>{escape(fact.value)}{note}</dd></div>"
+def _facts(parts: Sequence[Fact]) -> str:
+    items = ""
+    for fact in parts:
+        note = f"<small>{escape(fact.note)}</small>" if fact.note else ""
+        items += f"<div><dt>{escape(fact.name)}</dt><dd>{escape(fact.value)}{note}</dd></div>"
+    return f'<dl class="facts">{items}</dl>' if parts else ""
 
 
 def badge(text: str, standing: str) -> str:
@@ -100,10 +96,8 @@ def table(part: Table) -> str:
     if not part.rows:
         return ""
     numeric = [column in part.figures for column in part.columns]
-    head = "".join(
-        _cell("th", name, is_figure) for name, is_figure in zip(part.columns, numeric, strict=True)
-    )
-    rows = "".join(f"<tr>{_row(row, numeric)}</tr>" for row in part.rows)
+    head = "".join(map(_cell, repeat("th"), part.columns, numeric))
+    rows = "".join(f"<tr>{''.join(map(_cell, repeat('td'), row, numeric))}</tr>" for row in part.rows)
     label = escape(part.title)
     return (
         f'<div class="table" tabindex="0" role="region" aria-label="{label}"><h3>{label}</h3>'
@@ -111,19 +105,10 @@ def table(part: Table) -> str:
     )
 
 
-def _row(cells: Iterable[str], numeric: Sequence[bool]) -> str:
-    return "".join(_cell("td", cell, is_figure) for cell, is_figure in zip(cells, numeric, strict=False))
-
-
 def _cell(tag: str, text: str, is_figure: bool) -> str:
     scope = ' scope="col"' if tag == "th" else ""
     kind = ' class="figure"' if is_figure else ""
     return f"<{tag}{scope}{kind}>{escape(text)}</{tag}>"
-
-
-def _time(at: float) -> str:
-    time_text = moment(at)
-    return f'<time datetime="{escape(time_text.replace(" ", "T"))}">{escape(time_text)}</time>'
 
 
 def figure_heading(chart: Chart) -> Markup:
@@ -133,11 +118,11 @@ def figure_heading(chart: Chart) -> Markup:
 
 def options_of(values: Iterable[str], chosen: str, first: str) -> str:
     """Return the options of a select; the first means all."""
-    made = [f'<option value="">{escape(first)}</option>']
+    options = [f'<option value="">{escape(first)}</option>']
     for value in values:
         mark = " selected" if value == chosen else ""
-        made.append(f'<option value="{escape(value)}"{mark}>{escape(value)}</option>')
-    return "".join(made)
+        options.append(f'<option value="{escape(value)}"{mark}>{escape(value)}</option>')
+    return "".join(options)
 
 
 def subject_form(chosen: str, subjects: Sequence[str], action: str) -> Markup:
@@ -153,9 +138,8 @@ def subject_form(chosen: str, subjects: Sequence[str], action: str) -> Markup:
 
 
 def query(path: str, parameters: Mapping[str, str]) -> str:
-    """Return an address of the dashboard, without empty parameters."""
-    query = {name: value for name, value in parameters.items() if value}
-    return f"{path}?{urlencode(query)}" if query else path
+    given = {name: value for name, value in parameters.items() if value}
+    return f"{path}?{urlencode(given)}" if given else path
 
 
 ROWS_MAX = 100
@@ -164,79 +148,52 @@ WORDS_MAX = 400
 PARTS_MAX = 40
 
 
-def line(record: Record) -> Markup:
-    """Return the summary line of a record."""
-    reason = record.decision.reason
-    return Markup(
+def whole(record: Record) -> Markup:
+    """Return a record: a line that opens to its numbers, actions, held actions and outcomes."""
+    decision, reason = record.decision, record.decision.reason
+    again = ""
+    if record.streak is not None:
+        again = f" ({record.streak.times + 1:,} times until {moment(record.streak.until)})"
+    line = (
         f'<summary><span class="when">{escape(moment(record.at))}</span>'
         f"<span>{badge(reason.code.value, standing_of(record))}</span>"
-        f'<span class="what">{escape(record.balancer)} <b>{escape(text(record.decision.subject))}</b>: '
+        f'<span class="what">{escape(record.balancer)} <b>{escape(text(decision.subject))}</b>: '
         f"{escape(text(reason.sentence, SENTENCE_MAX))}"
-        f'<span class="again">{escape(_again(record))}</span></span></summary>'
+        f'<span class="again">{escape(again)}</span></span></summary>'
     )
-
-
-def _again(record: Record) -> str:
-    if record.streak is None:
-        return ""
-    return f" ({record.streak.times + 1:,} times until {moment(record.streak.until)})"
-
-
-def inside(record: Record) -> Markup:
-    """Return the details of a record: numbers, actions, held actions and outcomes."""
-    decision = record.decision
+    held = [(*_words_of(one.action), one.reason.value, _words(one.sentence)) for one in decision.held]
+    came = [(*_words_of(one.action), _words(one.result), _words(one.detail)) for one in record.outcomes]
     tables = (
         _numbers(record),
-        _bounded("Planned", ("Action", "About"), [_action_html(action) for action in decision.actions]),
-        _bounded(
-            "Held",
-            ("Action", "About", "Reason", "Why"),
-            [
-                (*_action_html(part.action), part.reason.value, _words(part.sentence))
-                for part in decision.held
-            ],
-        ),
-        _bounded(
-            "What came of it",
-            ("Action", "About", "Result", "Detail"),
-            [
-                (*_action_html(part.action), _words(part.result), _words(part.detail))
-                for part in record.outcomes
-            ],
-        ),
+        _bounded("Planned", ("Action", "About"), [_words_of(action) for action in decision.actions]),
+        _bounded("Held", ("Action", "About", "Reason", "Why"), held),
+        _bounded("What came of it", ("Action", "About", "Result", "Detail"), came),
     )
-    return Markup(f'<div class="inside">{"".join(map(table, tables))}{_provenance(record)}</div>')
-
-
-def whole(record: Record) -> Markup:
-    """Return a record, collapsed."""
-    return Markup(line(record).html + inside(record).html)
+    inside = f'<div class="inside">{"".join(map(table, tables))}{_provenance(record)}</div>'
+    return Markup(line + inside)
 
 
 def _numbers(record: Record) -> Table:
     first = record.decision.reason.numbers
     last = {} if record.streak is None else record.streak.reason.numbers
     names = list(dict.fromkeys([*first, *last]))[:ROWS_MAX]
-    rows = [(_words(name), _value(first.get(name)), _value(last.get(name))) for name in names]
-    if not last:
-        rows_once = tuple(row[:2] for row in rows)
-        return Table("Numbers", ("Name", "Value"), rows_once)
-    return Table("Numbers", ("Name", "Value", "At last"), tuple(rows))
+    columns = {"Value": first, "At last": last} if last else {"Value": first}
+    rows = ((_words(name), *(_value(column.get(name)) for column in columns.values())) for name in names)
+    return Table("Numbers", ("Name", *columns), tuple(rows))
 
 
 def _bounded(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
-    shown = tuple(rows[:ROWS_MAX])
-    title_text = title if len(shown) == len(rows) else f"{title}: the first {ROWS_MAX} of {len(rows):,}"
-    return Table(title_text, columns, shown)
+    if len(rows) > ROWS_MAX:
+        title = f"{title}: the first {ROWS_MAX} of {len(rows):,}"
+    return Table(title, columns, tuple(rows[:ROWS_MAX]))
 
 
-def _action_html(action: Action) -> tuple[str, str]:
+def _words_of(action: Action) -> tuple[str, str]:
     fields: dict[str, Any] = msgspec.to_builtins(action)
     kind = fields.pop("kind", type(action).__name__)
     fields.pop("uid", None)
-    pod = "/".join(
-        str(fields.pop(key)) for key in ("namespace", "pod", "workload", "node") if fields.get(key)
-    )
+    keys = ("namespace", "pod", "workload", "node")
+    pod = "/".join(str(fields.pop(key)) for key in keys if fields.get(key))
     rest = ", ".join(f"{name} {_value(value)}" for name, value in fields.items() if value not in ("", None))
     return str(kind), _words(" ".join(filter(None, (pod, rest))))
 
@@ -268,11 +225,10 @@ def _provenance(record: Record) -> str:
     origin = (
         f"Decided {moment(record.at)}{by} from inputs whose hash begins {record.inputs_hash[:16] or '-'}."
     )
-    again = ""
     if record.streak is not None:
         times = counted(record.streak.times, "time")
-        again = f" The same was decided {times} more, until {moment(record.streak.until)}."
+        origin += f" The same was decided {times} more, until {moment(record.streak.until)}."
     return (
-        f"<h3>Where it comes from</h3><p>{escape(text(origin + again, SENTENCE_MAX))}</p>"
+        f"<h3>Where it comes from</h3><p>{escape(text(origin, SENTENCE_MAX))}</p>"
         f"<p><code>equipoise journal explain {escape(text(record.id))}</code></p>"
     )

@@ -1,215 +1,163 @@
-"""Serves the dashboard: what each address shows, drawn from the journals, on one socket until a signal.
+"""Serves the dashboard on one socket until a signal; one gate guards it whole.
 
-A page is drawn once, then patched while somebody has it open. Everything goes through one socket, so that
-one gate can guard it whole.
+Pages and websockets are open to this machine only, or to clients with the token.
 """
 
 import asyncio
+import hashlib
+import hmac
 import logging
 import os
 import sys
 import webbrowser
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable
 from html import escape
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import uvicorn
 from fastapi import FastAPI
 from nicegui import app as nice
 from nicegui import ui
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from wsproto.events import Ping
 
-from equipoise.adapters.journal import exactly
-from equipoise.core.decision import Record
+from equipoise.adapters.urls import split_url
 from equipoise.core.errors import WorldFailed
-from equipoise.core.reason import Code
-from equipoise.dashboard import layout, render
-from equipoise.dashboard import render as records
-from equipoise.dashboard.auth import Gate
-from equipoise.dashboard.data import Filter, JournalReading, Journals, Live
-from equipoise.dashboard.layout import FAVICON
-from equipoise.dashboard.page import Page, Section
-from equipoise.dashboard.render import NOTHING, Drawing, Markup
-from equipoise.dashboard.summary import Figures, page_of
-from equipoise.engine.balancer import BALANCERS
+from equipoise.dashboard.layout import FAVICON, PAGES, register
+from equipoise.dashboard.views import Journals, Live
 from equipoise.runtime.connections import Connections
 from equipoise.runtime.http import Server
-from equipoise.runtime.tokens import Tokens
+from equipoise.runtime.tokens import Tokens, is_loopback
 
-TEXT_MAX = 300
-"""The maximum length of a subject in an address; longer ones cannot exist."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A rendered page: heading, form, sections or records, and footer."""
-
-    head: Markup
-    form: Markup = NOTHING
-    sections: tuple[Drawing, ...] = ()
-    records: tuple[tuple[str, Markup], ...] = ()
-    tail: Markup = NOTHING
-
-
-def overview_view(journals: Journals) -> View:
-    """Return the overview of all balancers."""
-    reading = journals.newest()
-    page = made("overview", reading.records)
-    return View(render.heading(page, reading.errors), sections=tuple(map(_glance, page.sections)))
-
-
-def _glance(section: Section) -> Drawing:
-    if section.subject not in BALANCERS:
-        return render.drawing(section)
-    return render.drawing(
-        section, f"/{section.subject}", render.query("/journal", {"balancer": section.subject})
-    )
+COOKIE = "equipoise_dashboard"
+HEALTH = "/healthz"
+_PURPOSE = b"equipoise dashboard session"
+_POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+# With it, the browser loads nothing from other origins.
+_HEADERS = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Equipoise</title>
+<meta name="viewport" content="width=device-width"><style>:root{color-scheme:light dark}
+body{font:15px system-ui,sans-serif;max-width:30rem;margin:4rem auto;padding:0 1rem}
+input,button{font:inherit}</style>
+"""
+_ASK = """<h1>Equipoise</h1><p>This dashboard is open to those who have its token.</p>
+<form method="get"><label>Token <input type="password" name="token" autocomplete="off" required></label>
+<button>Open</button></form>"""
 
 
-def balancer_view(journals: Journals, name: str, subject: str) -> View:
-    """Return one balancer's page, about all subjects or about one."""
-    reading = journals.of_balancer(name, subject)
-    page = made(name, reading.records)
-    here = f"/{name}"
-    return View(
-        render.heading(page, reading.errors, _extent(reading, subject)),
-        render.subject_form(subject, reading.subjects, here),
-        tuple(
-            render.drawing(
-                part,
-                "" if subject else render.query(here, {"subject": part.subject}),
-                render.query("/journal", {"balancer": name, "subject": exactly(part.subject)}),
-            )
-            for part in page.sections
-        ),
-    )
+_NOT_THIS_HOST = "Asked under a name that is not this machine's: use 127.0.0.1 or localhost.\n"
 
 
-def _extent(reading: JournalReading, subject: str) -> str:
-    if not reading.is_cut:
-        return ""
-    advice = "" if subject else " Choose a subject to see more of its past."
-    return f"Made from the newest {len(reading.records):,} records.{advice}"
+class Gate:
+    """Passes authorised requests to the app, and answers the others itself."""
 
+    def __init__(self, app: ASGIApp, tokens: Tokens | None, pages: Iterable[str]) -> None:
+        self.app = app  # NiceGUI looks for itself under this name
+        self._tokens = tokens
+        self._pages = frozenset(pages)
 
-def made(name: str, found: Sequence[Record]) -> Page:
-    """Return a page; if a record cannot be rendered, a page with that error: the journal still shows it."""
-    module = f"equipoise.dashboard.pages.{name}"
-    try:
-        if find_spec(module) is None:  # a balancer without a page
-            return page_of(name.capitalize(), name, "subject", found, lambda _: Figures())
-        make: Callable[[Sequence[Record]], Page] = import_module(module).page
-        return make(found)
-    except Exception as error:  # noqa: BLE001 - a record may contain anything
-        sentence = f"This page can't be drawn ({type(error).__name__}: {error}); the journal has its records."
-        return Page(name.capitalize(), " ".join(sentence.split()))
-
-
-def listing(journals: Journals, chosen: Filter) -> View:
-    """Return one page of the journal's list."""
-    reading = journals.listed(chosen)
-    page = Page("Journal", "Every decision that was news, the newest first. A line opens to its numbers.")
-    empty = "" if reading.records else '<p class="empty">No record matches.</p>'
-    return View(
-        render.heading(page, reading.errors),
-        Markup(_filter_form(chosen).html + '<h2 class="unseen">Records</h2>' + empty),
-        records=tuple((record.id, records.whole(record)) for record in reading.records),
-        tail=_pager(chosen, reading),
-    )
-
-
-def _filter_form(chosen: Filter) -> Markup:
-    balancers = render.options_of(BALANCERS, chosen.balancer, "all")
-    reasons = render.options_of(sorted(code.value for code in Code), chosen.reason, "all")
-    is_narrow = chosen != Filter()
-    everything = '<a class="button" href="/journal">All</a>' if is_narrow else ""
-    return Markup(
-        '<form class="filter" method="get" action="/journal">'
-        f'<label>Balancer<select name="balancer">{balancers}</select></label>'
-        f'<label>Reason<select name="reason">{reasons}</select></label>'
-        f'<label>Subject<input type="search" name="subject" value="{escape(chosen.subject)}" '
-        f'placeholder="shop/web or shop/*"></label><button>Show</button>{everything}</form>'
-    )
-
-
-def _pager(chosen: Filter, reading: JournalReading) -> Markup:
-    kept = {"balancer": chosen.balancer, "subject": chosen.subject, "reason": chosen.reason}
-    links = []
-    if chosen.before:
-        links.append(f'<a class="button" href="{escape(render.query("/journal", kept))}">Newest</a>')
-    if reading.is_cut:
-        older = render.query("/journal", kept | {"before": reading.records[-1].id})
-        links.append(f'<a class="button" rel="next" href="{escape(older)}">Older</a>')
-    return Markup(f'<nav class="pager" aria-label="Older and newer records">{"".join(links)}</nav>')
-
-
-REFRESH_SECONDS = 0.5
-"""How often an open page checks for a new generation; without one, nothing is sent."""
-DRAW_SECONDS = 60.0
-
-
-def register(live: Live) -> None:
-    """Register the pages."""
-    layout.dress()
-
-    async def overview() -> None:
-        await show(live, "/", "overview", overview_view)
-
-    _page("/", overview)
-    for name in BALANCERS:
-        _page(f"/{name}", _balancer(live, name))
-
-    async def journal(balancer: str = "", subject: str = "", reason: str = "", before: str = "") -> None:
-        chosen = Filter(*(text[:TEXT_MAX] for text in (balancer, subject, reason, before)))
-        await show(live, "/journal", chosen, partial(listing, chosen=chosen))
-
-    _page("/journal", journal)
-
-
-def _page(path: str, draw: Callable[..., object]) -> None:
-    title = f"{layout.PAGES[path]} · Equipoise"
-    ui.page(path, title=title, response_timeout=DRAW_SECONDS)(draw)
-
-
-def _balancer(live: Live, name: str) -> Callable[..., object]:
-    async def balancer(subject: str = "") -> None:
-        asked = subject[:TEXT_MAX]
-        await show(live, f"/{name}", (name, asked), partial(balancer_view, name=name, subject=asked))
-
-    return balancer
-
-
-async def show(live: Live, path: str, wish: Hashable, draw: Callable[[Journals], View]) -> None:
-    """Render a page, and update it while it is open."""
-    layout.bar(path)
-    with ui.element("div").classes("page"):
-        head, form = layout.Block(NOTHING), layout.Block(NOTHING)
-        sections, records = layout.Sections(is_glance=path == "/"), layout.RecordList()
-        tail = layout.Block(NOTHING)
-    shown_generation = -1
-
-    async def refresh() -> None:
-        nonlocal shown_generation
-        if live.generation == shown_generation:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in {"http", "websocket"}:
+            await self.app(scope, receive, send)
             return
-        generation = live.generation
-        view = await live.read(wish, draw)
-        head.show(view.head)
-        if shown_generation < 0:
-            form.show(view.form)  # later it would take away what is being typed
-        sections.show(view.sections)
-        records.show(view.records)
-        tail.show(view.tail)
-        shown_generation = generation
+        refusal = self._refusal(scope)
+        if refusal is None:
+            heard = self._while_admitted(scope, receive) if scope["type"] == "websocket" else receive
+            if scope.get("method") == "HEAD":
+                scope = {**scope, "method": "GET"}  # the server omits the body
+            await self.app(scope, heard, _guarded(send))
+        elif scope["type"] == "websocket":
+            reason = bytes(refusal.body[:100]).decode()
+            await send({"type": "websocket.close", "code": 1008, "reason": reason})
+        else:
+            refusal.headers["cache-control"] = "no-store"
+            await refusal(scope, receive, _guarded(send))
 
-    await refresh()
-    ui.timer(REFRESH_SECONDS, refresh)
+    def _while_admitted(self, scope: Scope, receive: Receive) -> Receive:
+        """Close a websocket whose token was revoked; checked at each message, pongs included."""
+
+        async def heard() -> Message:
+            message = await receive()
+            is_over = message["type"] == "websocket.receive" and self._refusal(scope) is not None
+            return {"type": "websocket.disconnect", "code": 1008} if is_over else message
+
+        return heard
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if scope["type"] == "http" and scope["method"] not in {"GET", "HEAD"}:
+            return PlainTextResponse("This dashboard only reads.\n", 405)
+        if scope["path"] == HEALTH and scope["type"] == "http":
+            return PlainTextResponse("ok\n")
+        if not _is_same_origin(headers):
+            return PlainTextResponse("Asked from another site.\n", 403)
+        if self._tokens is None:
+            is_local = is_loopback_host(headers.get("host", ""))
+            return None if is_local else PlainTextResponse(_NOT_THIS_HOST, 403)
+        return self._unknown(scope, headers, self._tokens)
+
+    def _unknown(self, scope: Scope, headers: dict[str, str], tokens: Tokens) -> Response | None:
+        asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = dict(asked).get("token", "").strip()
+        if scope["type"] == "http" and given and tokens.admit(f"Bearer {given}"):
+            return self._welcome(scope["path"], [part for part in asked if part[0] != "token"], given)
+        if tokens.admit(headers.get("authorization", "")) or _has_session(headers, tokens):
+            return None
+        return HTMLResponse(_LOGIN + _ASK, 401)
+
+    def _welcome(self, path: str, rest: list[tuple[str, str]], given: str) -> Response:
+        # Not a redirect: after a link from another site, a browser would not send a strict cookie with it.
+        target = escape((path if path in self._pages else "/") + (f"?{urlencode(rest)}" if rest else ""))
+        refresh = f'<meta http-equiv="refresh" content="0;url={target}"><p><a href="{target}">Open</a></p>'
+        cookie = f"{COOKIE}={_session(given.encode())}; Path=/; HttpOnly; SameSite=Strict"
+        return HTMLResponse(f"{_LOGIN}{refresh}", headers={"set-cookie": cookie})
+
+
+def is_loopback_host(host: str) -> bool:
+    """Return whether a Host header names this machine, with any port."""
+    try:
+        name = split_url(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return is_loopback(name)
+
+
+def _is_same_origin(headers: dict[str, str]) -> bool:
+    origin = headers.get("origin")
+    # Not with a URL parser, which raises for a malformed header.
+    return origin is None or origin.partition("://")[2] == headers.get("host")
+
+
+def _session(token: bytes) -> str:
+    """Return the cookie's value: derived from the token, does not reveal it, and is void without it."""
+    return hmac.new(token, _PURPOSE, hashlib.sha256).hexdigest()
+
+
+def _has_session(headers: dict[str, str], tokens: Tokens) -> bool:
+    parts = (part.strip().partition("=") for part in headers.get("cookie", "").split(";"))
+    return any(name == COOKIE and tokens.holds(value, _session) for name, _, value in parts)
+
+
+def _guarded(send: Send) -> Send:
+    async def guarded(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *_HEADERS]
+        await send(message)
+
+    return guarded
 
 
 RECONNECT_SECONDS = 20.0
@@ -217,30 +165,19 @@ RECONNECT_SECONDS = 20.0
 DRAIN_SECONDS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
-    """The settings of the command."""
-
-    journals: tuple[Path, ...]
-    host: str
-    port: int
-    tokens: Tokens | None
-    is_opened: bool
-
-
-def serve(service: Service) -> None:
+def serve(
+    journals: tuple[Path, ...], host: str, port: int, tokens: Tokens | None, *, is_opened: bool
+) -> None:
     """Serve until SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    live = Live(Journals(service.journals))
-    app = Gate(_app(live), service.tokens, layout.PAGES)
+    live = Live(Journals(journals))
     try:
-        asyncio.run(_run(service, app, live))
+        asyncio.run(_run(Gate(_app(live), tokens, PAGES), live, host, port, is_opened=is_opened))
     except OSError as error:
-        where = f"--host {service.host} --port {service.port}"
         # asyncio's own text names the address once more.
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-        hint = " (--port 0 takes any free one)" if service.port else ""
-        raise WorldFailed(f"{where}: {why}{hint}") from error
+        hint = " (--port 0 takes any free one)" if port else ""
+        raise WorldFailed(f"--host {host} --port {port}: {why}{hint}") from error
 
 
 def _app(live: Live) -> FastAPI:
@@ -262,22 +199,22 @@ def _app(live: Live) -> FastAPI:
     return outer
 
 
-async def _run(service: Service, app: Gate, live: Live) -> None:
+async def _run(app: Gate, live: Live, host: str, port: int, *, is_opened: bool) -> None:
     watching: list[asyncio.Task[None]] = []
 
-    def on_started() -> None:
+    def started() -> None:
         # Not before: NiceGUI has looked through all objects of the process to find its server, and a thread
         # that is just making a tuple would stumble over that.
         watching.append(asyncio.create_task(live.watch()))
-        url = _address(service.host, server.port)
+        url = _address(host, server.port)
         print(f"dashboard {url}", flush=True)
-        if service.is_opened and _has_screen():
+        if is_opened and _has_screen():
             webbrowser.open(url)
 
     server = Server(
-        app, drain_seconds=DRAIN_SECONDS, lifespan="on", websockets=_Websocket, on_started=on_started
+        app, drain_seconds=DRAIN_SECONDS, lifespan="on", websockets=_Websocket, on_started=started
     )
-    await server.listen(service.host, service.port)
+    await server.listen(host, port)
     for task in watching:
         task.cancel()
 
@@ -301,7 +238,6 @@ class _Websocket(WSProtocol):
             super().handle_ping(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection from `Connections`."""
         self._all.closed(self.transport)
         super().connection_lost(exc)
 
@@ -311,6 +247,6 @@ def _address(host: str, port: int) -> str:
     return f"http://{f'[{plain}]' if ':' in plain else plain}:{port}/"
 
 
-def _has_screen(names: Iterable[str] = ("DISPLAY", "WAYLAND_DISPLAY")) -> bool:
+def _has_screen() -> bool:
     """Return whether a browser would open in a window; a text browser would take over the terminal."""
-    return sys.platform == "darwin" or any(map(os.environ.get, names))
+    return sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))

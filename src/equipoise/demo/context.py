@@ -4,11 +4,14 @@ A scene sets up its part of the cluster, runs a production loop in it, and check
 result.
 """
 
+from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from itertools import pairwise
+from statistics import fmean
+from typing import NamedTuple, TypeVar
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -18,7 +21,6 @@ from equipoise.adapters.journal import RecordIds, SqliteJournal
 from equipoise.core.decision import Record
 from equipoise.engine.isolation import ignore
 from equipoise.runtime.console import Console, bar
-from equipoise.sim.store import SimPolicies
 from equipoise.sim.world import World
 
 QUIET_SECONDS = 900.0
@@ -41,7 +43,10 @@ class Notes:
         self.journal.append(*records, is_whole=is_whole)
         for record in records:
             self._records[record.balancer].append(record)
-            self.counts[record.balancer].add(record)
+            counts = self.counts[record.balancer]
+            counts.decisions += 1
+            counts.actions += len(record.outcomes)
+            counts.held += bool(record.decision.held)
             if self._is_change(record):
                 self.on_change(record)
 
@@ -57,16 +62,13 @@ class Notes:
         return [record for record in found if subject in {"", record.decision.subject}]
 
 
+@dataclass(slots=True)
 class Counts:
     """The number of decisions, actions and held decisions of one balancer."""
 
-    def __init__(self) -> None:
-        self.decisions = self.actions = self.held = 0
-
-    def add(self, record: Record) -> None:
-        self.decisions += 1
-        self.actions += len(record.outcomes)
-        self.held += bool(record.decision.held)
+    decisions: int = 0
+    actions: int = 0
+    held: int = 0
 
 
 MINUTE = 60.0
@@ -87,50 +89,72 @@ class DemoContext:
     on_close: Callable[[Callable[[], object]], object]
     """Registers a function to call at the end of the demo."""
 
-    def policies(self, kind: str, api_version: str) -> SimPolicies:
-        """Return an empty store of policies of one kind."""
-        return SimPolicies(self.world.state, api_version, kind)
-
     def clock_time(self, at: float) -> str:
         """Return the time since the start of the demo, as minutes and seconds."""
         minutes, seconds = divmod(round(at - self.world.state.timeline.started_at), 60)
         return f"{minutes:02}:{seconds:02}"
 
 
-class Scene(Protocol):
-    """The scene of one balancer."""
+ActionT = TypeVar("ActionT")
+
+
+class Scene(ABC):
+    """The scene of one balancer: its part of the cluster, and the production loop in it."""
 
     name: str
     title: str
     colour: str
+    subject = ""
+    """Only decisions about this are of the scene; all of the balancer are if it is empty."""
+
+    def __init__(self, stage: DemoContext) -> None:
+        self.stage, self.world = stage, stage.world
+        self.began_at = self.world.now
 
     def begin(self, at: float) -> None:
         """Schedule the events of a day."""
-        ...
+        self.began_at = at
 
+    def records(self) -> list[Record]:
+        """Return the decisions of this day, oldest first."""
+        found = self.stage.notes.of(self.name, self.subject)
+        return [record for record in found if record.at >= self.began_at]
+
+    def changes(self) -> list[Record]:
+        """Return the decisions with outcomes."""
+        return [record for record in self.records() if record.outcomes]
+
+    def actions(self, kind: type[ActionT], *results: str) -> list[ActionT]:
+        """Return the actions of one kind that ended with one of these results."""
+        outcomes = (outcome for record in self.records() for outcome in record.outcomes)
+        return [
+            outcome.action
+            for outcome in outcomes
+            if isinstance(outcome.action, kind) and outcome.result in results
+        ]
+
+    @abstractmethod
     def watch(self) -> str:
         """Return an invariant that is broken, or ""; called after every tick."""
-        ...
 
+    @abstractmethod
     def problem(self) -> str:
         """Return why the day did not reach its expected result, or ""."""
-        ...
 
+    @abstractmethod
     def outcome(self) -> str:
         """Return the result in a few words."""
-        ...
 
+    @abstractmethod
     def pictures(self, width: int) -> Sequence[RenderableType]:
         """Return charts of the observations and the result."""
-        ...
 
+    @abstractmethod
     def highlights(self) -> Sequence[Record]:
-        """Return the decisions to print, in order."""
-        ...
+        """Return the decisions to print, in any order."""
 
 
 def show(console: Console, scene: Scene, stage: DemoContext) -> None:
-    """Print one scene: its charts, its decisions and its result."""
     console.print()
     console.rule(Text.assemble((scene.name, "bold"), f": {scene.title}"), align="left", style="bright_black")
     for part in scene.pictures(console.width):
@@ -142,7 +166,7 @@ def show(console: Console, scene: Scene, stage: DemoContext) -> None:
 
 def _decisions(stage: DemoContext, records: Sequence[Record]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
-    for record in records:
+    for record in sorted({record.id: record for record in records}.values(), key=lambda record: record.at):
         decision = record.decision
         style = "bold yellow" if record.outcomes or decision.actions else "dim"
         table.add_row(
@@ -154,7 +178,6 @@ def _decisions(stage: DemoContext, records: Sequence[Record]) -> Table:
 
 
 def summary(stage: DemoContext, scenes: Sequence[Scene]) -> Table:
-    """Return a table of all balancers."""
     from rich import box
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
@@ -201,14 +224,8 @@ def bars(title: str, rows: Sequence[PercentBar], line: float, largest: float, wi
 
 def resampled(values: Sequence[float], width: int) -> list[float]:
     """Return `width` values: the mean of each part, or repeated values if there are fewer."""
-    if not values:
-        return []
-    found = []
-    for place in range(width):
-        low = place * len(values) // width
-        part = values[low : max(low + 1, (place + 1) * len(values) // width)]
-        found.append(sum(part) / len(part))
-    return found
+    edges = [place * len(values) // width for place in range(width + 1)] if values else []
+    return [fmean(values[low : max(low + 1, high)]) for low, high in pairwise(edges)]
 
 
 def line(values: Sequence[float], width: int, low: float, high: float) -> str:

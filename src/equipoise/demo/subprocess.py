@@ -39,7 +39,7 @@ def clean_up() -> None:
     _wait_for_eof()
     folder = Path(sys.argv[1])
     if (folder / REDIS).is_dir():
-        from equipoise.adapters.redis.embedded import embedded
+        from equipoise.adapters.redis.connect import embedded
         from equipoise.core.errors import EquipoiseError
 
         with suppress(EquipoiseError), embedded(folder / REDIS) as url:

@@ -9,7 +9,6 @@ from equipoise.ports.actions import (
     EvictionResult,
 )
 from equipoise.ports.cluster import Autoscalers, Clock, Cluster, CpuUsage, History, Metrics, NoHistory, Owners
-from equipoise.ports.pools import Pools, PoolsUpkeep, Unanswered
 from equipoise.ports.state import (
     CycleReport,
     FailedTurn,
@@ -19,9 +18,11 @@ from equipoise.ports.state import (
     Pauses,
     Policies,
     PolicyObject,
+    PoolsUpkeep,
     Store,
     StoreConflict,
     Stored,
+    Unanswered,
 )
 
 __all__ = [
@@ -47,7 +48,6 @@ __all__ = [
     "Pauses",
     "Policies",
     "PolicyObject",
-    "Pools",
     "PoolsUpkeep",
     "Store",
     "StoreConflict",

@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from equipoise.core.cluster import ObjectRef, PodRef, Workload, WorkloadRef
-
-if TYPE_CHECKING:
-    from equipoise.core.cluster import ObjectRef, PodRef
 
 
 class EvictionResult(StrEnum):
@@ -46,11 +43,9 @@ class Actuator(Protocol):
         self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
     ) -> EvictionAnswer:
         """Evict the pod with this name and UID; without `grace_seconds`, its own grace period applies."""
-        ...
 
     def record_event(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
         """Record a Kubernetes event about an object; `kubectl describe` shows it."""
-        ...
 
 
 class ApplyResult(StrEnum):
@@ -93,13 +88,11 @@ class Applier(Protocol):
         scales the workload, or where another manager has set one of the fields since. The manifest must have
         `metadata.name`, `metadata.namespace` and `spec.scaleTargetRef`.
         """
-        ...
 
     def annotate(
         self, workload: WorkloadRef, annotations: Mapping[str, str], *, is_dry_run: bool = False
     ) -> ApplyAnswer:
         """Set these annotations on a workload; neither its spec nor its pod template changes."""
-        ...
 
 
 Values = Mapping[str, Mapping[str, Mapping[str, str]]]
@@ -141,7 +134,6 @@ class Sizes(Protocol):
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
         """Return a workload, also a DaemonSet, with its template; None when it does not exist."""
-        ...
 
     def advised(self) -> Mapping[WorkloadRef, str]:
         """Return the VerticalPodAutoscaler that sets a workload's requests, by workload; raise when unknown.
@@ -149,11 +141,9 @@ class Sizes(Protocol):
         A value is part of a sentence: `VerticalPodAutoscaler shop/web (Auto)`. Where the target of a
         VerticalPodAutoscaler is unknown, its key is `every_workload` of the namespace.
         """
-        ...
 
     def offers_resize(self) -> bool:
         """Return whether the server can resize pods in place."""
-        ...
 
     def resize(
         self,
@@ -165,7 +155,6 @@ class Sizes(Protocol):
         is_dry_run: bool = False,
     ) -> ResizeAnswer:
         """Resize the pod with this name and UID in place; with `version`, only that resource version."""
-        ...
 
     def set_template(
         self,
@@ -177,8 +166,6 @@ class Sizes(Protocol):
         is_dry_run: bool = False,
     ) -> ResizeAnswer:
         """Change the requests and limits in a workload's pod template, and nothing else."""
-        ...
 
     def setter_of(self, about: ObjectRef, container: str, section: str, resource: str) -> str:
         """Return the field manager that last set this value of a pod or a template; empty when none did."""
-        ...

@@ -21,46 +21,33 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Return the Unix time in seconds."""
-        ...
 
 
 class Cluster(Protocol):
     """Reads of a Kubernetes cluster. A namespace of None means all namespaces."""
 
-    def pods(self, namespace: str | None = None) -> Sequence[Pod]:
-        """List the pods."""
-        ...
+    def pods(self, namespace: str | None = None) -> Sequence[Pod]: ...
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
         """Read the pods of one workload from the server, past every cache: the re-check before an action."""
-        ...
 
-    def nodes(self) -> Sequence[Node]:
-        """List the nodes."""
-        ...
+    def nodes(self) -> Sequence[Node]: ...
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
         """List the Deployments, StatefulSets and ReplicaSets without an owner."""
-        ...
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
         """Read one workload of any kind through its `scale`; None when it does not exist."""
-        ...
 
-    def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
-        """List the HorizontalPodAutoscalers."""
-        ...
+    def hpas(self, namespace: str | None = None) -> Sequence[Hpa]: ...
 
-    def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
-        """List the PodDisruptionBudgets."""
-        ...
+    def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]: ...
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
         """Return the workloads whose autoscaling is paused, and by what; raise when that is unknown.
 
         A value is part of a sentence: `ScaledObject shop/web is paused by autoscaling.keda.sh/paused`.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,11 +81,9 @@ class Metrics(Protocol):
         self, pods_by_namespace: Mapping[str, Sequence[str]], at: float, window_seconds: float
     ) -> CpuUsage:
         """Read the CPU usage of all these pods, in as few queries as the source's limits allow."""
-        ...
 
     def scalar(self, query: str, at: float) -> float | None:
         """Evaluate a query; None when its answer is empty or more than one number."""
-        ...
 
 
 class NoHistory(WorldFailed):
@@ -125,7 +110,6 @@ class History(Protocol):
         into whole groups of pods, where `grouping` names them. An error ends the iteration; the batches
         before it are valid. The usage of a container without a row in its batch is unknown.
         """
-        ...
 
 
 class Owners(Protocol):
@@ -133,15 +117,12 @@ class Owners(Protocol):
 
     def replica_sets(self, namespaces: Sequence[str], at: float) -> Mapping[tuple[str, str], tuple[str, str]]:
         """Return the owner's kind and name by namespace and ReplicaSet, without those that are unknown."""
-        ...
 
 
 class Autoscalers(Protocol):
     """HPAs with their whole spec, where the few numbers of `Cluster.hpas` are not enough."""
 
-    def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
-        """List the specs of all HorizontalPodAutoscalers."""
-        ...
+    def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]: ...
 
 
 class Reduction(StrEnum):

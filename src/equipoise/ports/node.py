@@ -53,23 +53,18 @@ class Host(Protocol):
 
     def boot_id(self) -> str:
         """Return the ID of this boot; cgroups end with it."""
-        ...
 
     def read_node(self) -> NodeCounters:
         """Read the machine's own counters."""
-        ...
 
     def read(self, containers: Sequence[ContainerRef], *, is_deep: bool) -> Mapping[str, Counters]:
         """Read counters by container id, with `is_deep` also memory and quotas; vanished ones are absent."""
-        ...
 
     def set_quota(self, container: ContainerRef, quota_us: int) -> bool:
         """Write a CPU quota, -1 for none; return False where the container has vanished."""
-        ...
 
     def reclaim(self, container: ContainerRef, amount_bytes: int) -> int | None:
         """Have the kernel reclaim memory; return the measured bytes, None for a vanished container."""
-        ...
 
 
 class NodeReading(NamedTuple):

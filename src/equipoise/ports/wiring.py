@@ -15,8 +15,16 @@ if TYPE_CHECKING:
     from equipoise.crd.targets import Mode
     from equipoise.ports.actions import Actuator, Applier, Sizes
     from equipoise.ports.cluster import Autoscalers, Clock, Cluster, History, Metrics, Owners
-    from equipoise.ports.pools import PoolsUpkeep
-    from equipoise.ports.state import Analyses, CycleReport, Journal, Leadership, Pauses, Policies, Store
+    from equipoise.ports.state import (
+        Analyses,
+        CycleReport,
+        Journal,
+        Leadership,
+        Pauses,
+        Policies,
+        PoolsUpkeep,
+        Store,
+    )
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -33,7 +41,6 @@ class Loop(Protocol):
 
     def cycle(self, at: float) -> CycleReport:
         """Observe, decide, guard, execute and record once, without waiting; an error ends this cycle only."""
-        ...
 
 
 class Batches(Protocol):
@@ -46,7 +53,6 @@ class Batches(Protocol):
         self, function: Callable[[*Ts], T], *args: *Ts, deadline_seconds: float = DEADLINE_SECONDS
     ) -> T:
         """Run a module's function in the worker; return its result or raise its exception."""
-        ...
 
 
 class SelectedPods(Protocol):
@@ -54,15 +60,12 @@ class SelectedPods(Protocol):
 
     def pods(self) -> Sequence[Pod]:
         """Return the pods; raise when they are unknown."""
-        ...
 
     def is_gone(self, name: str, uid: str) -> bool:
         """Read the pod from the API server and return whether this incarnation no longer exists."""
-        ...
 
     def has_changed(self) -> bool:
         """Return whether pods have changed since the last call."""
-        ...
 
 
 class Wiring(Protocol):
@@ -77,7 +80,6 @@ class Wiring(Protocol):
     @property
     def leadership(self) -> Leadership:
         """Leadership whose epoch is None as soon as a stop is requested, so that no new action begins."""
-        ...
 
     @property
     def store(self) -> Store: ...
@@ -92,47 +94,36 @@ class Wiring(Protocol):
     @property
     def new_id(self) -> Callable[[float], str]:
         """A function that returns a new record ID for a time."""
-        ...
 
     @property
     def heartbeat(self) -> Callable[[], None]:
         """The heartbeat; call it during long work so that the liveness probe passes."""
-        ...
 
     @property
     def operator_namespace(self) -> str: ...
 
     def policies(self, kind: DefinedKind) -> Policies:
         """Return the custom resources of a kind, watched."""
-        ...
 
     def analyses(self) -> Analyses:
         """Return Analytics and Recommendations, watched once their kinds are installed."""
-        ...
 
     def sizes(self) -> Sizes:
         """Return the port for requests and limits; it watches DaemonSets."""
-        ...
 
-    def applier(self) -> Applier:
-        """Return server-side apply."""
-        ...
+    def applier(self) -> Applier: ...
 
     def history(self) -> tuple[History, Owners]:
         """Return the past usage and the pods' owners at that time; raise NoHistory without a source."""
-        ...
 
     def autoscalers(self) -> Autoscalers:
         """Return the whole specs of HPAs, of the namespaces that may be read."""
-        ...
 
     def pools(self) -> PoolsUpkeep:
         """Return the tiers of the settings; their server may be unreachable."""
-        ...
 
     def selected_pods(self, namespace: str, selector: str) -> SelectedPods:
         """Return pods by their labels, watched; raise BadInput for an invalid selector."""
-        ...
 
 
 class CompatSettings(Protocol):
@@ -193,4 +184,3 @@ class LoopSettings(Protocol):
 
     def interval_seconds(self, balancer: str) -> float:
         """Return the interval between cycles of a balancer."""
-        ...

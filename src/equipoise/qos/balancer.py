@@ -7,9 +7,8 @@ from equipoise.core.reason import Code, Reason
 from equipoise.engine.balancer import Balancer
 from equipoise.qos.decide import decide
 from equipoise.qos.execute import PREVIEW, hold_paused, namespace_of, previewed
-from equipoise.qos.objects import QOS_KINDS
 from equipoise.qos.observation import Observation
-from equipoise.qos.policy import QosPolicy
+from equipoise.qos.policy import QOS_KINDS, QosPolicy
 from equipoise.qos.waterlines import QosMemory
 
 

@@ -7,7 +7,7 @@ throttled = the first of the others, until no gap is left
 restored  = in reverse order, one step each, while usage is below the waterlines
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from equipoise.core.decision import (
@@ -23,24 +23,31 @@ from equipoise.core.decision import (
 )
 from equipoise.core.reason import Code, Reason
 from equipoise.qos import explain
-from equipoise.qos.observation import NodeResource, Observation
-from equipoise.qos.policy import QosPolicy
+from equipoise.qos.observation import DERIVED, PERCENT, NodeResource, Observation, ObservedPod
+from equipoise.qos.policy import PodQOSSpec, QosPolicy, Scope, ScopeName, ScopeOperator, priorities
 from equipoise.qos.selection import (
     ActionPlan,
+    Allowed,
     Gaps,
     PodAction,
     PodRestore,
-    allowed_actions,
-    gaps_above,
-    gaps_below,
     plan_evictions,
     plan_restores,
     plan_throttles,
     plan_unclaimed_restores,
     reduced,
-    usage_before_acting,
 )
-from equipoise.qos.waterlines import NO_MEMORY, QosMemory, Waterline, judge_rules, next_memory
+from equipoise.qos.waterlines import (
+    NO_MEMORY,
+    QosMemory,
+    Usage,
+    Waterline,
+    judge_rules,
+    lowest_by_metric,
+    next_memory,
+    pending_release,
+    usage_of,
+)
 
 BUDGET_SHARE = 10
 """One pod in so many may be evicted in a round, at least one."""
@@ -99,7 +106,7 @@ def _open_plan(policy: QosPolicy, observation: Observation, lines: list[Waterlin
     """Return a plan without any action: the gaps, and which pods may be acted on for them."""
     pods = observation.pods
     allowed = {pod.key: allowed_actions(policy, pod) for pod in pods}
-    fresh = usage_before_acting(observation)
+    fresh = _usage_before_acting(observation)
     triggered = [line for line in lines if line.is_triggered]
     evict = [line for line in triggered if line.action.eviction is not None]
     throttle = [line for line in triggered if line.throttles(line.metric.resource)]
@@ -110,11 +117,78 @@ def _open_plan(policy: QosPolicy, observation: Observation, lines: list[Waterlin
     return NodePlan(
         observation,
         lines,
-        evict=ActionPlan(evict, gaps_above(evict, fresh, observation, excess), pods, allowed),
-        throttle=ActionPlan(throttle, gaps_above(throttle, fresh, observation, excess), pods, allowed),
-        restore=ActionPlan(restore, gaps_below(restorable, fresh, observation), pods, allowed),
+        evict=ActionPlan(evict, _gaps_above(evict, fresh, observation, excess), pods, allowed),
+        throttle=ActionPlan(throttle, _gaps_above(throttle, fresh, observation, excess), pods, allowed),
+        restore=ActionPlan(restore, _gaps_below(restorable, fresh, observation), pods, allowed),
         budget=default if policy.evictions_per_round is None else policy.evictions_per_round,
     )
+
+
+def allowed_actions(policy: QosPolicy, pod: ObservedPod) -> Allowed:
+    """Return which actions may be taken on a pod.
+
+    None on static, mirror, critical and terminating pods. Without any PodQOS all actions on all others but
+    those of DaemonSets; otherwise the actions of each PodQOS that selects the pod.
+    """
+    if pod.protection or pod.is_terminating or (policy.pods is None and pod.is_daemon):
+        return frozenset()
+    if policy.pods is None:
+        return None
+    return frozenset(name for spec in policy.pods if _selects(spec, pod) for name in spec.actions)
+
+
+def _selects(spec: PodQOSSpec, pod: ObservedPod) -> bool:
+    if spec.labels is not None and not spec.labels.selector.matches(pod.labels):
+        return False
+    return spec.scopes is None or all(_holds(term, pod) for term in spec.scopes.terms)
+
+
+def _holds(term: Scope, pod: ObservedPod) -> bool:
+    match term.name:
+        case ScopeName.PRIORITY:
+            is_within = any(pod.priority in priorities(value) for value in term.values)
+        case ScopeName.NAMESPACE:
+            is_within = pod.namespace in term.values
+        case ScopeName.QOS_CLASS:
+            is_within = pod.qos_class in term.values
+    return is_within is (term.operator is ScopeOperator.IN)
+
+
+def _usage_before_acting(observation: Observation) -> Usage:
+    """Return the usage right before acting; a share that was not read again is derived from its amount."""
+    if observation.fresh is None:
+        return usage_of(observation.usage, observation)
+    texts: dict[str, str | None] = {**observation.usage, **observation.fresh}
+    for share, amount in DERIVED.items():
+        if amount in observation.fresh and share not in observation.fresh:
+            texts.pop(share, None)
+    return usage_of(texts, observation)
+
+
+def _gaps_above(
+    lines: Iterable[Waterline], fresh: Usage, observation: Observation, excess_percent: int
+) -> Gaps:
+    """Return how far usage is above the lowest waterline of each metric; terminating pods are released."""
+    gaps: Gaps = {}
+    for name, line in lowest_by_metric(lines).items():
+        metric, used = line.metric, fresh.get(name)
+        if used is None or not metric.is_quantifiable:
+            gaps[name] = None
+            continue
+        above = metric.amount(used, observation) - metric.amount(line.value, observation)
+        gap = above - pending_release(metric, observation)
+        gaps[name] = gap * (PERCENT + excess_percent) / PERCENT if gap > 0 else gap
+    return gaps
+
+
+def _gaps_below(lines: Iterable[Waterline], fresh: Usage, observation: Observation) -> Gaps:
+    """Return how far usage is below the lowest waterline of each metric."""
+    gaps: Gaps = {}
+    for name, line in lowest_by_metric(lines).items():
+        metric, used = line.metric, fresh.get(name)
+        is_known = used is not None and metric.is_quantifiable
+        gaps[name] = metric.amount(line.value - (used or 0), observation) if is_known else None
+    return gaps
 
 
 def _plan_reduction(plan: NodePlan) -> NodePlan:
@@ -160,25 +234,24 @@ def _plan_scheduling(plan: NodePlan, memory: QosMemory) -> NodePlan:
 
 
 def _decision(plan: NodePlan, memory: QosMemory) -> Decided[explain.QosDetails]:
-    actions, left = _reductions(plan)
+    actions = _reductions(plan)
     why_cut = explain.over_budget(plan.budget)
     held = [Held(_evict(one, None), Code.HELD_BY_BUDGET, why_cut) for one in plan.over_budget]
-    is_cooling_down = plan.cooldown and any(one.metric for one in plan.restored)
     for one in plan.restored:
-        if is_cooling_down and one.metric:
+        if plan.cooldown and one.metric:
             held.append(Held(_restore(one), Code.HELD_BY_COOLDOWN, plan.cooldown))
         else:
             actions.append(_restore(one))
     actions += plan.scheduling
     code = _code(plan, actions, held)
-    details = explain.details(plan, left)
+    details = explain.details(plan)
     reason = Reason.of(code, explain.sentence(code, plan, actions), details)
     decision = Decision(plan.observation.node, reason, tuple(actions), tuple(held), memory=memory.to_data())
     return Decided(decision, details)
 
 
-def _reductions(plan: NodePlan) -> tuple[list[Action], tuple[Gaps, Gaps]]:
-    """Return evictions and throttles in the order of execution, and the gaps after all of them.
+def _reductions(plan: NodePlan) -> list[Action]:
+    """Return evictions and throttles in the order of execution.
 
     Evictions come first, unless the gaps of both are unknown: then throttling may be enough.
     """
@@ -191,7 +264,7 @@ def _reductions(plan: NodePlan) -> tuple[list[Action], tuple[Gaps, Gaps]]:
         evict, throttle = reduced(evict, one.released), reduced(throttle, one.released)
         actions.append(_evict(one, evict) if is_eviction else _throttle(one, throttle))
     assert (evict, throttle) == plan.gaps_left, "what is left does not depend on the order"
-    return actions, (evict, throttle)
+    return actions
 
 
 def _evict(one: PodAction, gaps: Gaps | None) -> EvictPod:

@@ -9,9 +9,9 @@ progress. Quotas and memory concern one node only, and need no ledger.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from equipoise.core.cluster import PodRef, WorkloadRef
 from equipoise.core.decision import (
@@ -48,28 +48,14 @@ class PodOwner(NamedTuple):
     """Whether all its replicas are ready."""
 
 
-class Evictor(Protocol):
-    """Evicts a pod, or returns why it is not evicted."""
-
-    def evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
-        """Evict one pod; raises WorldFailed if it is unknown whether the eviction was accepted."""
-        ...
+def evict_directly(actuator: Actuator, action: EvictPod, pod: NodePod) -> Outcome:
+    """Evict a pod without a ledger; raises WorldFailed if it is unknown whether the eviction was accepted."""
+    result = _send(actuator, action, pod)
+    return Outcome(action, result.result, result.detail)
 
 
-@dataclass(frozen=True, slots=True)
-class DirectEvictor:
-    """Evicts without a ledger."""
-
-    actuator: Actuator
-
-    def evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
-        del at
-        result = self.send(action, pod)
-        return Outcome(action, result.result, result.detail)
-
-    def send(self, action: EvictPod, pod: NodePod) -> ActionResult:
-        ref = PodRef(pod.namespace, pod.name, pod.uid)
-        return evict(self.actuator, ref, action.grace_seconds)
+def _send(actuator: Actuator, action: EvictPod, pod: NodePod) -> ActionResult:
+    return evict(actuator, PodRef(pod.namespace, pod.name, pod.uid), action.grace_seconds)
 
 
 @dataclass(slots=True)
@@ -86,15 +72,16 @@ class LedgerEvictor:
     """Times of our own entries, by id: the budget of a round limits them, not the ledger."""
 
     def evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
-        """Evict one pod, unless another's action on its workload is in progress."""
+        """Evict one pod, unless another's action on its workload is in progress.
+
+        Raises WorldFailed if it is unknown whether the eviction was accepted.
+        """
         self.leadership.renew()
-        direct = DirectEvictor(self.actuator)
         try:
             owner = self.owner_of(pod)
             if owner is None:
-                return direct.evict(action, pod, at)
-            key = owner.ref
-            stored = self.store.read(key)
+                return evict_directly(self.actuator, action, pod)
+            stored = self.store.read(owner.ref)
             ledger = Ledger.from_data(stored.data)
         except WorldFailed as error:
             return Outcome(action, "Fenced", f"what was done to its workload before is unknown: {error}")
@@ -105,14 +92,9 @@ class LedgerEvictor:
         name = self.new_id(at)
         self._own[name] = at
         intent = Intent(name, owner.ref, pod.name, pod.uid, at, GUEST_EPOCH)
-        executor = FencedExecutor(BALANCER, self.store, self.leadership, _no_recheck, self.on_step)
-        return executor.execute(action, lambda: direct.send(action, pod), intent, stored).outcome
-
-
-def _no_recheck(action: Action) -> str | None:
-    """Return None: the eviction names the pod's UID, and the server checks the budgets."""
-    del action
-    return None
+        # Nothing is re-checked: the eviction names the pod's UID, and the server checks the budgets.
+        executor = FencedExecutor(BALANCER, self.store, self.leadership, lambda _: None, self.on_step)
+        return executor.execute(action, lambda: _send(self.actuator, action, pod), intent, stored).outcome
 
 
 PREVIEW = "Preview: "
@@ -120,25 +102,18 @@ PREVIEW = "Preview: "
 
 def hold_paused(decision: Decision, pause_of: Callable[[str], Reason | None]) -> Decision:
     """Hold actions in paused namespaces, restoring included; `pause_of` gets "" for those on the node."""
-    allowed: list[Action] = []
-    held: list[Held] = []
-    reasons: dict[str, Reason | None] = {}
-    for action in decision.actions:
-        namespace = namespace_of(action)
-        if namespace not in reasons:
-            reasons[namespace] = pause_of(namespace)
-        reason = reasons[namespace]
-        if reason is None:
-            allowed.append(action)
-        else:
-            held.append(Held(action, reason.code, reason.sentence))
+    namespaces = dict.fromkeys(map(namespace_of, decision.actions))
+    reasons = {namespace: pause_of(namespace) for namespace in namespaces}
+    asked = [(action, reasons[namespace_of(action)]) for action in decision.actions]
+    allowed = tuple(action for action, reason in asked if reason is None)
+    held = [Held(action, reason.code, reason.sentence) for action, reason in asked if reason is not None]
     assert len(allowed) + len(held) == len(decision.actions), "a guard only reduces"
     if not held:
         return decision
     why = decision.reason
     if not allowed:
-        why = msgspec.structs.replace(why, code=held[0].reason, sentence=held[0].sentence)
-    return msgspec.structs.replace(decision, reason=why, actions=tuple(allowed), held=(*held, *decision.held))
+        why = replace(why, code=held[0].reason, sentence=held[0].sentence)
+    return replace(decision, reason=why, actions=allowed, held=(*held, *decision.held))
 
 
 def namespace_of(action: Action) -> str:
@@ -147,28 +122,30 @@ def namespace_of(action: Action) -> str:
 
 
 def previewed(decision: Decision) -> Decision:
-    reason = decision.reason
-    reason = msgspec.structs.replace(reason, sentence=f"{PREVIEW}{reason.sentence}")
-    return msgspec.structs.replace(decision, reason=reason)
+    sentence = f"{PREVIEW}{decision.reason.sentence}"
+    return replace(decision, reason=replace(decision.reason, sentence=sentence))
 
 
-SUCCEEDED = frozenset({"Done", "Accepted"})
+ACCEPTED, GONE = EvictionResult.ACCEPTED.value, EvictionResult.GONE.value
+SUCCEEDED = frozenset({"Done", ACCEPTED})
+MAY_HAVE_EVICTED = frozenset({ACCEPTED, "Unknown"})
 OUTCOMES_SHOWN_MAX = 4
 
 
 def is_unforeseen(outcome: Outcome) -> bool:
     """Return whether an action did not release what was planned, or its release was only estimated."""
-    if isinstance(outcome.action, EvictPod):
-        return outcome.result != EvictionResult.ACCEPTED.value
-    if isinstance(outcome.action, ThrottlePod):
-        return outcome.result != "Done" or outcome.action.reclaim is not None
+    match outcome.action:
+        case EvictPod():
+            return outcome.result != ACCEPTED
+        case ThrottlePod(reclaim=reclaim):
+            return outcome.result != "Done" or reclaim is not None
     return False
 
 
 def affects_usage(outcome: Outcome) -> bool:
     """Return whether the action changed a pod, or may have."""
     if isinstance(outcome.action, EvictPod):
-        return outcome.result in {EvictionResult.ACCEPTED.value, "Unknown"}
+        return outcome.result in MAY_HAVE_EVICTED
     return isinstance(outcome.action, ThrottlePod | RestorePod)
 
 
@@ -184,23 +161,21 @@ def throttled_nanos(outcomes: Sequence[Outcome]) -> int:
     )
 
 
-def count_accepted(outcomes: Sequence[Outcome]) -> int:
-    """Count the evictions that were accepted, or may have been."""
-    return sum(
-        isinstance(one.action, EvictPod) and one.result in {EvictionResult.ACCEPTED.value, "Unknown"}
-        for one in outcomes
-    )
+class Tally(NamedTuple):
+    """What came of the actions of one cycle until now."""
+
+    evictions_accepted: int
+    """Those that may have been included."""
+    evictions_refused: int
+    """By the server, or for an action of another balancer."""
+    throttles_failed: int
 
 
-def count_failed(outcomes: Sequence[Outcome]) -> int:
-    """Count the throttles that could not be written."""
-    return sum(isinstance(one.action, ThrottlePod) and one.result == "Failed" for one in outcomes)
-
-
-def count_refused(outcomes: Sequence[Outcome]) -> int:
-    """Count the evictions that were refused: by the server, or for an action of another balancer."""
-    accepted_results = {EvictionResult.ACCEPTED.value, EvictionResult.GONE.value, "Unknown"}
-    return sum(isinstance(one.action, EvictPod) and one.result not in accepted_results for one in outcomes)
+def tally(outcomes: Sequence[Outcome]) -> Tally:
+    evictions = [one.result for one in outcomes if isinstance(one.action, EvictPod)]
+    accepted = sum(result in MAY_HAVE_EVICTED for result in evictions)
+    failed = sum(isinstance(one.action, ThrottlePod) and one.result == "Failed" for one in outcomes)
+    return Tally(accepted, len(evictions) - accepted - evictions.count(GONE), failed)
 
 
 def deviation(decision: Decision, outcomes: Sequence[Outcome]) -> str:
@@ -219,18 +194,17 @@ def deviation(decision: Decision, outcomes: Sequence[Outcome]) -> str:
 
 def set_quotas(node: Host, action: ThrottlePod | RestorePod, pod: NodePod, ids: Mapping[str, str]) -> Outcome:
     assert action.pod == pod.key, "quotas are written to the pod that they were decided for"
-    vanished = []
     try:
-        for name, quota in (action.quota or {}).items():
-            if not node.set_quota(ContainerRef(pod.uid, ids[name], pod.qos_class), quota):
-                vanished.append(name)
+        vanished = [
+            name
+            for name, quota in (action.quota or {}).items()
+            if not node.set_quota(ContainerRef(pod.uid, ids[name], pod.qos_class), quota)
+        ]
     except WorldFailed as error:
         return Outcome(action, "Failed", str(error))
-    return (
-        Outcome(action, "Gone", f"{', '.join(vanished)} has vanished")
-        if vanished
-        else Outcome(action, "Done")
-    )
+    if vanished:
+        return Outcome(action, "Gone", f"{', '.join(vanished)} has vanished")
+    return Outcome(action, "Done")
 
 
 def restore_container(
@@ -254,7 +228,6 @@ def restore_container(
 
 
 def reclaim_memory(node: Host, action: ThrottlePod, pod: NodePod, ids: Mapping[str, str]) -> Outcome:
-    """Ask the kernel to reclaim memory of a pod's containers."""
     released = 0
     try:
         for name, amount in (action.reclaim or {}).items():
@@ -268,7 +241,6 @@ def reclaim_memory(node: Host, action: ThrottlePod, pod: NodePod, ids: Mapping[s
 def set_scheduling(
     node_api: NodeContext, action: DisableScheduling | EnableScheduling, sentence: str
 ) -> Outcome:
-    """Add our taint to the node, or remove it."""
     try:
         node_api.set_scheduling(is_disabled=isinstance(action, DisableScheduling), sentence=sentence)
     except WorldFailed as error:

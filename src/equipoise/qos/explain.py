@@ -10,7 +10,7 @@ from equipoise.core.decision import Action
 from equipoise.core.quantity import print_seconds
 from equipoise.core.reason import Code
 from equipoise.qos.observation import METRICS, Metric, NodeResource
-from equipoise.qos.waterlines import QosMemory, Waterline, WaterlineState
+from equipoise.qos.waterlines import ZERO, QosMemory, Waterline, WaterlineState
 
 if TYPE_CHECKING:
     from equipoise.qos.decide import NodePlan
@@ -65,7 +65,7 @@ class QosDetails(msgspec.Struct, frozen=True):
 
 
 NAMES_MAX = 4
-_STEPS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_UNITS = (" bytes", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _KILO = 1024
 
 
@@ -82,14 +82,15 @@ def amount(resource: NodeResource, value: Fraction) -> str:
     """Return millicores or bytes with a unit, such as 1500m or 2Gi."""
     if resource is NodeResource.CPU:
         return f"{float(value):.6g}m"
-    number, step = float(value), 0
-    while abs(number) >= _KILO and step + 1 < len(_STEPS):
-        number, step = number / _KILO, step + 1
-    return f"{number:.4g}{_STEPS[step]}" + ("" if step else " bytes")
+    number = float(value)
+    for unit in _UNITS[:-1]:
+        if abs(number) < _KILO:
+            return f"{number:.4g}{unit}"
+        number /= _KILO
+    return f"{number:.4g}{_UNITS[-1]}"
 
 
 def value_of(metric: Metric, value: Fraction) -> str:
-    """Return a value of a metric with its unit."""
     if metric.is_share:
         return f"{float(value):.4g} %"
     return amount(metric.resource, value) if metric.is_quantifiable else f"{float(value):.4g}"
@@ -99,23 +100,16 @@ def plain_gaps(gaps: Mapping[str, Fraction | None]) -> PlainGaps:
     return {name: plain(gap) for name, gap in gaps.items()}
 
 
-def details(plan: "NodePlan", left: "tuple[Gaps, Gaps]") -> QosDetails:
-    """Return the details of a decision; `left` are the gaps of evicting and of throttling after it."""
-    pods = plan.observation.pods
-    action_plans = (plan.evict, plan.throttle)
-    evict_left, throttle_left = left
-    assert evict_left.keys() == plan.evict.gaps.keys(), "each gap is reduced, and none is dropped"
+def details(plan: "NodePlan") -> QosDetails:
+    pods, left = plan.observation.pods, plan.gaps_left
+    assert left[0].keys() == plan.evict.gaps.keys(), "each gap is reduced, and none is dropped"
     return QosDetails(
-        gaps=GapDetails(
-            evict=plain_gaps(plan.evict.gaps),
-            throttle_down=plain_gaps(plan.throttle.gaps),
-            throttle_up=plain_gaps(plan.restore.gaps),
-        ),
-        left=RemainingGapDetails(evict=plain_gaps(evict_left), throttle_down=plain_gaps(throttle_left)),
+        gaps=GapDetails(*(plain_gaps(one.gaps) for one in (plan.evict, plan.throttle, plan.restore))),
+        left=RemainingGapDetails(*map(plain_gaps, left)),
         budget=plan.budget,
         cut_by_budget=len(plan.over_budget),
         pods=len(pods),
-        eligible=sum(any(one.lines_for(pod) for one in action_plans) for pod in pods),
+        eligible=sum(bool(plan.evict.lines_for(pod) or plan.throttle.lines_for(pod)) for pod in pods),
         unknown=sum(pod.cpu_nanos is None or pod.memory_bytes is None for pod in pods),
         terminating=sum(pod.is_terminating for pod in pods),
         refused=sum(bool(pod.refusal) for pod in pods),
@@ -138,16 +132,16 @@ def _rule(line: Waterline) -> RuleDetails:
 
 
 def over_budget(budget: int) -> str:
-    """Return why an eviction waits."""
     return f"No more than {budget} {_pods(budget)} may be evicted in one round."
 
 
 def cooldown(lines: Iterable[Waterline], memory: QosMemory, at: float) -> str:
     """Return how long restoring is held, in words; empty if it is not. A clock set back prolongs nothing."""
-    triggered = [line for line in lines if line.action_name in memory.last_trigger]
+    last = memory.last_trigger
     waits = (
-        (min(memory.last_trigger[line.action_name] - at, 0) + line.action.cooldown_seconds, line.action_name)
-        for line in triggered
+        (min(last[line.action_name] - at, 0) + line.action.cooldown_seconds, line.action_name)
+        for line in lines
+        if line.action_name in last
     )
     left, name = max(waits, default=(0.0, ""))
     if left <= 0:
@@ -157,17 +151,11 @@ def cooldown(lines: Iterable[Waterline], memory: QosMemory, at: float) -> str:
 
 def rules_waiting(plan: "NodePlan") -> list[Waterline]:
     """Return the rules that have not been crossed, or clear, often enough in a row."""
-    rising = [
-        line
-        for line in plan.lines
-        if line.state is WaterlineState.CROSSED and line.breaches < line.breaches_min
+    crossed, clear = WaterlineState.CROSSED, WaterlineState.CLEAR
+    return [
+        *(line for line in plan.lines if line.state is crossed and line.breaches < line.breaches_min),
+        *(line for line in _restore_rules(plan) if line.state is clear and line.clear < line.clear_min),
     ]
-    falling = [
-        line
-        for line in _restore_rules(plan)
-        if line.state is WaterlineState.CLEAR and line.clear < line.clear_min
-    ]
-    return [*rising, *falling]
 
 
 def _restore_rules(plan: "NodePlan") -> list[Waterline]:
@@ -182,7 +170,6 @@ def _restore_rules(plan: "NodePlan") -> list[Waterline]:
 
 
 def sentence(code: Code, plan: "NodePlan", actions: Sequence[Action]) -> str:
-    """Return the sentence of a decision with this reason."""
     match code:
         case Code.EVICT | Code.THROTTLE | Code.THROTTLE_AND_EVICT:
             return f"{_crossed(plan)}: {_reducing(plan)}.{_cut(plan)}"
@@ -194,7 +181,8 @@ def sentence(code: Code, plan: "NodePlan", actions: Sequence[Action]) -> str:
         case Code.RESTORE:
             return f"{_restoring(plan, actions)}."
         case Code.HELD_BY_COOLDOWN:
-            return f"The waterlines are clear, and nothing is restored yet: {_lower_first(plan.cooldown)}"
+            wait = plan.cooldown[:1].lower() + plan.cooldown[1:]
+            return f"The waterlines are clear, and nothing is restored yet: {wait}"
         case Code.HELD_BY_THRESHOLD:
             return f"{_counting(rules_waiting(plan)[0])}."
         case Code.NO_ELIGIBLE_PODS:
@@ -204,15 +192,14 @@ def sentence(code: Code, plan: "NodePlan", actions: Sequence[Action]) -> str:
 
 def _crossed(plan: "NodePlan") -> str:
     lines = [line for line in plan.lines if line.is_triggered]
-    parts = [
-        f"{line.metric.name} {value_of(line.metric, line.used or Fraction(0))} is above the waterline of "
-        f"{value_of(line.metric, line.value)} ({line.key})"
-        for line in lines[:NAMES_MAX]
-    ]
-    if len(lines) > NAMES_MAX:
-        rest = len(lines) - NAMES_MAX
-        parts.append(f"{rest} more {'waterline is' if rest == 1 else 'waterlines are'} crossed")
-    return _joined(parts)
+    rest = len(lines) - NAMES_MAX
+    more = [f"{rest} more {'waterline is' if rest == 1 else 'waterlines are'} crossed"] if rest > 0 else []
+    return _joined([*map(_above, lines[:NAMES_MAX]), *more])
+
+
+def _above(line: Waterline) -> str:
+    used, value = value_of(line.metric, line.used or ZERO), value_of(line.metric, line.value)
+    return f"{line.metric.name} {used} is above the waterline of {value} ({line.key})"
 
 
 def _reducing(plan: "NodePlan") -> str:
@@ -226,8 +213,10 @@ def _reducing(plan: "NodePlan") -> str:
         named = _named([one.pod.key for one in planned])
         if action_plan.is_precise:
             parts.append(f"{verb} {named} {_releases(planned, action_plan.gaps)}")
+        elif METRICS[action_plan.unknown].is_quantifiable:
+            parts.append(f"{verb} {named}, since {action_plan.unknown} could not be read afresh")
         else:
-            parts.append(f"{verb} {named}, since {_why_unknown(action_plan.unknown)}")
+            parts.append(f"{verb} {named}, since what a pod adds to {action_plan.unknown} can't be told")
     left = [
         f"{amount(METRICS[name].resource, gap)} of {name}"
         for gaps in plan.gaps_left
@@ -251,23 +240,15 @@ def _releases(planned: "Sequence[PodAction]", gaps: "Gaps") -> str:
     words = {NodeResource.CPU: "CPU", NodeResource.MEMORY: "memory"}
     parts = []
     for resource in dict.fromkeys(METRICS[name].resource for name in gaps):
-        released = sum((one.released.get(resource, Fraction(0)) for one in planned), Fraction(0))
+        released = sum((one.released.get(resource, ZERO) for one in planned), ZERO)
         parts.append(f"{amount(resource, released)} of {words[resource]}")
     return f"releases {_joined(parts)}"
 
 
-def _why_unknown(metric: str) -> str:
-    if METRICS[metric].is_quantifiable:
-        return f"{metric} could not be read afresh"
-    return f"what a pod adds to {metric} can't be told"
-
-
 def _cut(plan: "NodePlan") -> str:
-    if not plan.over_budget:
-        return ""
     count = len(plan.over_budget)
     evictions = "eviction" if count == 1 else "evictions"
-    return f" The budget of {plan.budget} per round cut {count} more {evictions}."
+    return f" The budget of {plan.budget} per round cut {count} more {evictions}." if count else ""
 
 
 def _restoring(plan: "NodePlan", actions: Sequence[Action]) -> str:
@@ -285,15 +266,9 @@ def _restoring(plan: "NodePlan", actions: Sequence[Action]) -> str:
 
 def _counting(line: Waterline) -> str:
     if line.state is WaterlineState.CROSSED:
-        return (
-            f"{line.metric.name} {value_of(line.metric, line.used or Fraction(0))} is above the waterline of "
-            f"{value_of(line.metric, line.value)} ({line.key}) in {line.breaches} of {line.breaches_min} "
-            "rounds in a row"
-        )
-    return (
-        f"{line.key} is clear in {line.clear} of {line.clear_min} rounds in a row, "
-        "and nothing is restored before"
-    )
+        return f"{_above(line)} in {line.breaches} of {line.breaches_min} rounds in a row"
+    rounds = f"{line.clear} of {line.clear_min} rounds in a row"
+    return f"{line.key} is clear in {rounds}, and nothing is restored before"
 
 
 def _no_candidate(plan: "NodePlan") -> str:
@@ -302,10 +277,8 @@ def _no_candidate(plan: "NodePlan") -> str:
     count = len(plan.observation.pods)
     if not eligible:
         return f"none of the node's {count} {_pods(count)} may be acted on"
-    return (
-        f"acting on the {len(eligible)} eligible {_pods(len(eligible))} would release nothing that is known"
-        f"{_refused(plan)}"
-    )
+    pods = f"the {len(eligible)} eligible {_pods(len(eligible))}"
+    return f"acting on {pods} would release nothing that is known{_refused(plan)}"
 
 
 def _below(plan: "NodePlan") -> str:
@@ -344,7 +317,3 @@ def _joined(parts: Sequence[str]) -> str:
 
 def _pods(count: int) -> str:
     return "pod" if count == 1 else "pods"
-
-
-def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from equipoise.core.decision import (
     Action,
@@ -29,18 +29,11 @@ from equipoise.core.decision import (
 from equipoise.core.errors import EquipoiseError, WorldFailed
 from equipoise.engine.guards import held_by_pause
 from equipoise.engine.isolation import Isolation
-from equipoise.ports import Actuator, CycleReport, EvictionResult, FailedTurn, Pauses
-from equipoise.ports.node import (
-    ContainerRef,
-    Counters,
-    Host,
-    NodeCounters,
-    NodePod,
-    NodeReading,
-)
+from equipoise.ports import Actuator, CycleReport, FailedTurn, Pauses
+from equipoise.ports.node import ContainerRef, Counters, Host, NodeCounters, NodePod, NodeReading
 from equipoise.qos import execute
 from equipoise.qos.decide import decide
-from equipoise.qos.execute import DirectEvictor, Evictor
+from equipoise.qos.execute import LedgerEvictor
 from equipoise.qos.explain import QosDetails
 from equipoise.qos.observation import Observation
 from equipoise.qos.observe import (
@@ -78,7 +71,6 @@ class NodeCycleReport(CycleReport):
 
     @property
     def decision(self) -> Decision:
-        """The one decision about the node."""
         assert len(self.decisions) == 1, "one node, one decision"
         return self.decisions[0]
 
@@ -100,8 +92,8 @@ class QosLoop:
     name: str = "qos"
     interval_seconds: float = 10.0
     on_progress: Callable[[], object] = lambda: None
-    evictor: Evictor | None = None
-    """Evicts pods; by default by the API server alone, without a ledger."""
+    evictor: LedgerEvictor | None = None
+    """Evicts pods; by default the actuator does, without a ledger."""
     _state: AgentState | None = None
     _saved_at: float = float("-inf")
     _before: NodeReading | None = None
@@ -121,7 +113,7 @@ class QosLoop:
         if self._state is None:
             loaded = self.state_store.load()
             memory = QosMemory(last_trigger=QosMemory.from_data(loaded.memory).last_trigger)
-            self._state = msgspec.structs.replace(loaded, memory=memory.to_data())
+            self._state = replace(loaded, memory=memory.to_data())
         return self._state
 
     @property
@@ -133,8 +125,7 @@ class QosLoop:
         """Run one cycle; WorldFailed ends this one only."""
         self._warnings = []
         self._isolation.begin(at)
-        pods = list(self.node_api.pods())
-        policy = self.node_api.policy()
+        pods, policy = list(self.node_api.pods()), self.node_api.policy()
         self._drop_expired(pods, at)
         after = self._read(policy, pods)
         self._terminating_since = terminating_since(pods, self._terminating_since, after.node.read_at)
@@ -163,9 +154,7 @@ class QosLoop:
             details=decided.details,
         )
 
-    def _begin_interval(
-        self, policy: QosPolicy, pods: Sequence[NodePod], outcomes: Sequence[Outcome]
-    ) -> None:
+    def _begin_interval(self, policy: QosPolicy, pods: Sequence[NodePod], outcomes: list[Outcome]) -> None:
         """Start a new interval, so that metrics after the actions do not include the time before them."""
         assert self._before is not None, "a cycle has read the node"
         changed_at = self._before.node.read_at
@@ -176,7 +165,7 @@ class QosLoop:
             except WorldFailed as error:
                 self._warnings.append(str(error))
                 self._before = None
-        self._state = msgspec.structs.replace(self.state, changed_at=changed_at)
+        self._state = replace(self.state, changed_at=changed_at)
 
     def restore_all(self) -> list[Outcome]:
         """Restore every pod and the scheduling at once, when the agent ends and for `--cleanup`.
@@ -199,8 +188,8 @@ class QosLoop:
         if outcomes:
             self._settle_after(self._refs([]), pods)
         if self.node_api.is_scheduling_disabled():
-            enable = EnableScheduling(self.node_name)
-            outcomes.append(execute.set_scheduling(self.node_api, enable, "The agent ends."))
+            action = EnableScheduling(self.node_name)
+            outcomes.append(execute.set_scheduling(self.node_api, action, "The agent ends."))
         return outcomes
 
     def _read(self, policy: QosPolicy, pods: Sequence[NodePod]) -> NodeReading:
@@ -218,9 +207,9 @@ class QosLoop:
         return list(found.values())
 
     def _is_crossed(self, policy: QosPolicy, node: NodeCounters) -> bool:
-        before = self._before.node if self._before is not None else None
-        size = (node.cpus * 10**9, node.memory_total_bytes or 0)
+        before = None if self._before is None else self._before.node
         usage = usage_between(before, node, self.state.changed_at)
+        size = (node.cpus * 10**9, node.memory_total_bytes or 0)
         observation = Observation(self.node_name, 0.0, *size, usage, labels=self.node_api.labels())
         return any(line.state is WaterlineState.CROSSED for line in judge_rules(policy, observation))
 
@@ -286,10 +275,10 @@ class QosLoop:
             return observation, decide(policy, observation, memory)
 
         observation, decided = without_failing_pods(decide_on, pods, self._isolation)
-        decision = execute.hold_paused(
-            decided.decision, lambda namespace: held_by_pause(self.pauses, namespace or self.home)
+        held = execute.hold_paused(
+            decided.decision, lambda name: held_by_pause(self.pauses, name or self.home)
         )
-        return observation, decided._replace(decision=decision)
+        return observation, decided._replace(decision=held)
 
     def _execute(
         self, policy: QosPolicy, pods: list[NodePod], after: NodeReading, at: float
@@ -310,12 +299,13 @@ class QosLoop:
                     break
             else:
                 return observation, decided, outcomes
-            if execute.count_failed(outcomes) >= FAILURES_MAX:
+            tally = execute.tally(outcomes)
+            if tally.throttles_failed >= FAILURES_MAX:
                 return observation, decided, outcomes
             acted = {one.action.uid for one in outcomes if not isinstance(one.action, EvictPod)}
             others = [pod for pod in pods if pod.uid not in acted]
-            budget = max(0, decided.details.budget - execute.count_accepted(outcomes))
-            budget = budget if execute.count_refused(outcomes) < REFUSALS_MAX else 0
+            budget = max(0, decided.details.budget - tally.evictions_accepted)
+            budget = budget if tally.evictions_refused < REFUSALS_MAX else 0
             remaining = policy.model_copy(update={"evictions_per_round": budget})
             nanos = execute.throttled_nanos(outcomes)
             _, (rest, _) = self._decide(remaining, others, after, at, is_fresh=True, released_cpu_nanos=nanos)
@@ -352,10 +342,13 @@ class QosLoop:
         # Unless its eviction is refused it counts as terminating, so that no other pod is evicted instead.
         self._evicted[pod.uid] = at + EVICTED_SECONDS
         try:
-            outcome = (self.evictor or DirectEvictor(self.actuator)).evict(action, pod, at)
+            if self.evictor is None:
+                outcome = execute.evict_directly(self.actuator, action, pod)
+            else:
+                outcome = self.evictor.evict(action, pod, at)
         except WorldFailed as error:
             return Outcome(action, "Unknown", str(error))
-        if outcome.result in {EvictionResult.ACCEPTED.value, EvictionResult.GONE.value}:
+        if outcome.result in {execute.ACCEPTED, execute.GONE}:
             self._state = self.state.without_refusal(pod.uid)
         else:
             del self._evicted[pod.uid]
@@ -381,7 +374,7 @@ class QosLoop:
 
     def _remember(self, decision: Decision, at: float, *, is_changed: bool) -> None:
         """Update counts and triggers; on disk at most once a minute, unless an action was sent."""
-        state = msgspec.structs.replace(self.state, memory=decision.memory)
+        state = replace(self.state, memory=decision.memory)
         before, after = (QosMemory.from_data(one.memory) for one in (self.state, state))
         has_triggered = before.last_trigger != after.last_trigger
         if is_changed or (has_triggered and at - self._saved_at >= COUNTS_SECONDS):

@@ -21,6 +21,8 @@ import msgspec
 
 PERIOD_US = 100_000
 UNLIMITED = -1
+QUOTA_MIN_US = 1000
+"""The kernel's minimum."""
 
 
 def quota_of(limit_nanos: int, period_us: int) -> int:
@@ -123,6 +125,8 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 CLASSES = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
 TIE_BREAK = "name"
+ALL_CHAIN = ("classAndPriority", "runningTime", "name")
+"""The comparators that sort pods where no amount is known."""
 
 
 def _largest_first(used: int | Fraction | None) -> tuple[bool, Any]:
@@ -193,7 +197,7 @@ class Metric(NamedTuple):
     def chain(self) -> tuple[str, ...]:
         """The comparators that sort pods for it."""
         if not self.is_quantifiable:
-            return ("classAndPriority", "runningTime", "name")
+            return ALL_CHAIN
         return ("classAndPriority", self.usage_comparator, "extCpuUsage", "runningTime", "name")
 
     def amount(self, value: Fraction, observation: Observation) -> Fraction:

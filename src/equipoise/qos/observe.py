@@ -37,6 +37,7 @@ from equipoise.qos.policy import QosPolicy
 INTERVAL_MIN_SECONDS = 0.2
 """CPU usage over a shorter interval is unknown."""
 MICRO = 10**6
+UNREAD = Counters(cpu_nanos=None, read_at=0.0, period_us=PERIOD_US)
 T = TypeVar("T")
 
 
@@ -210,15 +211,15 @@ def _pod(
 def _container(
     part: NodeContainer, before: NodeReading | None, after: NodeReading, effects: PendingEffects
 ) -> ObservedContainer:
-    now = after.containers.get(part.id)
-    earlier = before.containers.get(part.id) if before is not None else None
+    now = after.containers.get(part.id, UNREAD)
+    earlier = UNREAD if before is None else before.containers.get(part.id, UNREAD)
     return ObservedContainer(
         name=part.name,
         cpu_nanos=_rate(earlier, now),
-        memory_bytes=None if now is None else now.memory_bytes,
-        reclaimable_bytes=0 if now is None else now.reclaimable_bytes,
-        quota_us=UNLIMITED if now is None or now.quota_us is None else now.quota_us,
-        period_us=PERIOD_US if now is None else now.period_us,
+        memory_bytes=now.memory_bytes,
+        reclaimable_bytes=now.reclaimable_bytes,
+        quota_us=UNLIMITED if now.quota_us is None else now.quota_us,
+        period_us=now.period_us,
         cpu_request_nanos=part.cpu_request_nanos,
         cpu_limit_nanos=part.cpu_limit_nanos,
         is_throttled=part.id in effects.throttled,
@@ -226,9 +227,9 @@ def _container(
     )
 
 
-def _rate(earlier: Counters | None, now: Counters | None) -> int | None:
+def _rate(earlier: Counters, now: Counters) -> int | None:
     """Return nanocores, or None where the interval is too short or the counter began anew."""
-    if earlier is None or now is None or earlier.cpu_nanos is None or now.cpu_nanos is None:
+    if earlier.cpu_nanos is None or now.cpu_nanos is None:
         return None
     seconds = now.read_at - earlier.read_at
     used = now.cpu_nanos - earlier.cpu_nanos

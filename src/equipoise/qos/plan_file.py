@@ -1,8 +1,8 @@
 """A node described in a file: what `qos plan --from FILE` reads."""
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
@@ -11,7 +11,6 @@ from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.core.quantity import NANO, Quantity, parse_moment, parse_seconds
 from equipoise.crd.definition import DefinedKind
 from equipoise.crd.fields import Amount, Moment, Name
-from equipoise.qos.objects import QOS_KINDS, QosObject, assemble, unknown_action
 from equipoise.qos.observation import (
     CLASSES,
     METRICS,
@@ -22,8 +21,8 @@ from equipoise.qos.observation import (
     ObservedPod,
     protection_of,
 )
-from equipoise.qos.policy import QosPolicy
-from equipoise.qos.waterlines import QosMemory
+from equipoise.qos.policy import QOS_KINDS, QosPolicy
+from equipoise.qos.waterlines import QosMemory, QosObject, assemble, unknown_action
 
 QUOTA_MAX = 10**12
 """Ten million cores."""
@@ -44,8 +43,10 @@ def _usage(value: object) -> object:
     return value
 
 
-Usage = Annotated[dict[str, Amount], BeforeValidator(_usage)]
-MaybeUsage = Annotated[dict[str, Amount | None], BeforeValidator(_usage)]
+Usage = Annotated[dict[str, Amount | None], BeforeValidator(_usage)]
+
+
+Part = TypeVar("Part", "_FileContainer", "_FilePod")
 
 
 def _printable(text: str) -> str:
@@ -69,7 +70,7 @@ class _FileNode(_FilePart):
     name: Printable = "node"
     cpu_cores: Amount
     memory: Amount
-    usage: MaybeUsage
+    usage: Usage
     labels: dict[str, str] = {}
 
     @field_validator("cpu_cores", "memory")
@@ -94,15 +95,28 @@ class _FileContainer(_FilePart):
     request: _FileAmounts = _FileAmounts()
     limit: _FileAmounts = _FileAmounts()
 
+    @property
+    def key(self) -> str:
+        return self.name
+
     @field_validator("quota", mode="before")
     @classmethod
     def _a_quota(cls, value: object) -> object:
-        is_right = isinstance(value, int) and (value == UNLIMITED or 1 <= value <= QUOTA_MAX)
-        if isinstance(value, bool) or not is_right:
-            raise ValueError(
-                f"expected microseconds per period of {PERIOD_US}, or -1 for unlimited, got {value!r}"
-            )
-        return value
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if is_whole and (value == UNLIMITED or value in range(1, QUOTA_MAX + 1)):
+            return value
+        raise ValueError(
+            f"expected microseconds per period of {PERIOD_US}, or -1 for unlimited, got {value!r}"
+        )
+
+
+def _unique(parts: list[Part]) -> list[Part]:
+    seen: set[str] = set()
+    for part in parts:
+        if part.key in seen:
+            raise ValueError(f"expected unique names, got {part.key!r} twice")
+        seen.add(part.key)
+    return parts
 
 
 class _FilePod(_FilePart):
@@ -116,7 +130,7 @@ class _FilePod(_FilePart):
     labels: dict[str, str] = {}
     owner: str = ""
     """The kind of its controller, such as ReplicaSet or DaemonSet; Node is a static pod."""
-    containers: list[_FileContainer]
+    containers: Annotated[list[_FileContainer], AfterValidator(_unique)]
 
     @field_validator("qosClass")
     @classmethod
@@ -125,23 +139,9 @@ class _FilePod(_FilePart):
             raise ValueError(f"expected one of {', '.join(CLASSES)}, got {value!r}")
         return value
 
-    @field_validator("containers")
-    @classmethod
-    def _unique(cls, containers: list[_FileContainer]) -> list[_FileContainer]:
-        _refuse_duplicates([container.name for container in containers])
-        return containers
-
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
-
-
-def _refuse_duplicates(names: list[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"expected unique names, got {name!r} twice")
-        seen.add(name)
 
 
 Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
@@ -164,24 +164,16 @@ class NodeFile(_FilePart):
     """The whole file. Without `state`, counts are taken as reached, and cool-downs as over."""
 
     node: _FileNode
-    pods: list[_FilePod]
+    pods: Annotated[list[_FilePod], AfterValidator(_unique)]
     policies: list[dict[str, Any]]
-    fresh: MaybeUsage | None = None
+    fresh: Usage | None = None
     state: _FileState = _FileState()
     budget: _FileBudget = _FileBudget()
     now: When | None = None
 
-    @field_validator("pods")
-    @classmethod
-    def _unique(cls, pods: list[_FilePod]) -> list[_FilePod]:
-        _refuse_duplicates([pod.key for pod in pods])
-        return pods
 
-
-class PlanInputs(_FilePart):
+class PlanInputs(NamedTuple):
     """What a decision is made from, as a file describes it."""
-
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     policy: QosPolicy
     seen: Observation
@@ -240,14 +232,13 @@ def _object(part: dict[str, Any], where: str) -> QosObject:
 
 def _kind(part: dict[str, Any], where: str) -> DefinedKind:
     name, version = part.get("kind"), part.get("apiVersion")
-    for kind in QOS_KINDS:
-        if kind.name == name:
-            if version != kind.api_version:
-                raise BadInput(f"{where}.apiVersion: expected {kind.api_version}, got {version!r}")
-            return kind
-    raise BadInput(
-        f"{where}.kind: expected one of {', '.join(kind.name for kind in QOS_KINDS)}, got {name!r}"
-    )
+    kind = next((kind for kind in QOS_KINDS if kind.name == name), None)
+    if kind is None:
+        names = ", ".join(kind.name for kind in QOS_KINDS)
+        raise BadInput(f"{where}.kind: expected one of {names}, got {name!r}")
+    if version != kind.api_version:
+        raise BadInput(f"{where}.apiVersion: expected {kind.api_version}, got {version!r}")
+    return kind
 
 
 def _refuse_unknown_pods(file: NodeFile, source: str) -> None:
@@ -255,25 +246,23 @@ def _refuse_unknown_pods(file: NodeFile, source: str) -> None:
     for field, keys in (("throttled", file.state.throttled), ("terminating", file.state.terminating)):
         for place, key in enumerate(keys):
             if key not in defined:
-                raise BadInput(
-                    f"{source}: state.{field}[{place}]: expected NAMESPACE/NAME of a pod, got {key!r}"
-                )
+                where = f"{source}: state.{field}[{place}]"
+                raise BadInput(f"{where}: expected NAMESPACE/NAME of a pod, got {key!r}")
 
 
 def _observation(file: NodeFile, at: float) -> Observation:
-    usage = {name: _text(value) for name, value in file.node.usage.items() if value is not None}
-    fresh = None
+    node, fresh = file.node, None
     if file.fresh is not None:
         fresh = {name: None if value is None else _text(value) for name, value in file.fresh.items()}
     return Observation(
-        node=file.node.name,
+        node=node.name,
         at=at,
-        cpu_nanos=file.node.cpu_cores.nanos,
-        memory_bytes=_whole(file.node.memory),
-        usage=usage,
+        cpu_nanos=node.cpu_cores.nanos,
+        memory_bytes=_whole(node.memory),
+        usage={name: _text(value) for name, value in node.usage.items() if value is not None},
         fresh=fresh,
         pods=tuple(_pod(pod, file.state) for pod in file.pods),
-        labels=file.node.labels,
+        labels=node.labels,
         is_scheduling_disabled=file.state.schedulingDisabled,
     )
 
@@ -336,22 +325,21 @@ def _memory(file: NodeFile, policy: QosPolicy, at: float, source: str) -> QosMem
         for name in counts:
             if name not in used:
                 raise BadInput(f"{source}: state.{field}.{name}: expected the name of a rule")
-    return QosMemory(breaches, clear, dict(_triggers(file, policy, at, source)))
+    return QosMemory(breaches, clear, _triggers(file, policy, at, source))
 
 
-def _triggers(file: NodeFile, policy: QosPolicy, at: float, source: str) -> Iterator[tuple[str, float]]:
-    last_trigger = file.state.lastTrigger
-    if last_trigger is None:
-        return
-    if isinstance(last_trigger, Mapping):
-        for name, moment in last_trigger.items():
-            if name not in policy.actions:
-                raise BadInput(f"{source}: state.lastTrigger.{name}: expected the name of an AvoidanceAction")
-            yield name, _moment(moment, at, f"{source}: state.lastTrigger.{name}")
-        return
-    moment = _moment(last_trigger, at, f"{source}: state.lastTrigger")
-    for name in policy.actions:
-        yield name, moment
+def _triggers(file: NodeFile, policy: QosPolicy, at: float, source: str) -> dict[str, float]:
+    given, where = file.state.lastTrigger, f"{source}: state.lastTrigger"
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(policy.actions, _moment(given, at, where))
+    found = {}
+    for name, moment in given.items():
+        if name not in policy.actions:
+            raise BadInput(f"{where}.{name}: expected the name of an AvoidanceAction")
+        found[name] = _moment(moment, at, f"{where}.{name}")
+    return found
 
 
 def _moment(value: object, at: float, where: str) -> float:

@@ -6,7 +6,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from equipoise.crd.fields import AmountAboveZero, Name, SchemaPart, UniqueBy, rule, rules
+from equipoise.crd.definition import Column, DefinedKind
+from equipoise.crd.fields import AmountAboveZero, Count, Name, SchemaPart, UniqueBy, rule, rules
+from equipoise.crd.status import Conditions
 from equipoise.crd.targets import LabelKey, LabelSelector, LabelValue
 from equipoise.engine.recording import as_json
 from equipoise.qos.observation import COMPARATORS, METRICS
@@ -67,9 +69,7 @@ class CpuThrottle(SchemaPart):
     """How far the CPU of a pod is throttled."""
 
     ratio_min_percent: Percent = Field(
-        0,
-        alias="minCPURatio",
-        description="A container's quota is never below this percentage of its limit.",
+        0, alias="minCPURatio", description="A container's quota is never below this percentage of its limit."
     )
     step_percent: StepPercent = Field(
         10,
@@ -118,9 +118,7 @@ class AvoidanceActionSpec(SchemaPart):
 
     description: str = Field("", max_length=1024, description="For people.")
     cooldown_seconds: Seconds = Field(
-        300,
-        alias="coolDownSeconds",
-        description="For how long after the last trigger nothing is restored.",
+        300, alias="coolDownSeconds", description="For how long after the last trigger nothing is restored."
     )
     throttle: Throttle | None = Field(None, description="Take something from pods and leave them running.")
     eviction: Eviction | None = Field(None, description="Send pods away.")
@@ -310,6 +308,53 @@ class PodQOSSpec(SchemaPart):
         if self.labels is None and self.scopes is None:
             raise ValueError(SELECTOR_RULE)
         return self
+
+
+GROUP = "ensurance.crane.io"
+VERSION = "v1alpha1"
+
+
+class QosStatus(SchemaPart):
+    """What came of it; what was done is told by the node and its pods."""
+
+    observed_generation: Count | None = Field(
+        None, alias="observedGeneration", description="The generation that this status is about."
+    )
+    conditions: Conditions = Field((), description="Ready, and why not.")
+
+
+def _kind(
+    spec: type[SchemaPart], name: str, plural: str, short_name: str, description: str, *columns: Column
+) -> DefinedKind:
+    return DefinedKind(
+        group=GROUP,
+        version=VERSION,
+        name=name,
+        plural=plural,
+        description=description,
+        body={"spec": spec, "status": QosStatus},
+        required=("spec",),
+        short_names=(short_name,),
+        is_namespaced=False,
+        columns=(*columns, Column("Age", ".metadata.creationTimestamp", "date")),
+    )
+
+
+_WATERLINES = "Waterlines of nodes, and what is done when they are crossed"
+NODE_QOS_ENSURANCE_POLICY = _kind(
+    NodeQOSEnsurancePolicySpec, "NodeQOSEnsurancePolicy", "nodeqosensurancepolicies", "nep", f"{_WATERLINES}."
+)
+NODE_QOS = _kind(NodeQOSSpec, "NodeQOS", "nodeqoss", "nq", f"{_WATERLINES}; the later spelling.")
+AVOIDANCE_ACTION = _kind(
+    AvoidanceActionSpec,
+    "AvoidanceAction",
+    "avoidanceactions",
+    "avoid",
+    "What is done when a waterline is crossed: throttle, evict, or let no new pod come.",
+    Column("Cooldown", ".spec.coolDownSeconds", "integer", "In seconds."),
+)
+POD_QOS = _kind(PodQOSSpec, "PodQOS", "podqoss", "pq", "Which pods may be acted on, and how.")
+QOS_KINDS = (NODE_QOS_ENSURANCE_POLICY, NODE_QOS, AVOIDANCE_ACTION, POD_QOS)
 
 
 class NodePolicy(SchemaPart):

@@ -6,103 +6,45 @@ Where a gap is unknown, all eligible pods are acted on, and throttled rather tha
 allowed. Where evicting and throttling serve the same resource, no more pods are evicted than are needed
 beside throttling the others. Restoring goes in reverse order, one step each, while usage stays below the
 waterlines.
+
+Throttling one pod is exact, in whole microseconds of quota:
+
+down      new = quota (or usage when unlimited) x (1 - step/100), at least the request and limit x ratio/100
+          release = sum of max(0, usage - new) over the containers that it would be lower for
+up        new = quota x (1 + step/100), at most the limit; unlimited where there is no limit and new has
+          passed twice the usage
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
+from equipoise.core.quantity import NANO
 from equipoise.qos.observation import (
-    DERIVED,
+    ALL_CHAIN,
     METRICS,
+    NANOS_PER_MILLI,
     PERCENT,
+    QUOTA_MIN_US,
+    UNLIMITED,
     Metric,
     NodeResource,
-    Observation,
+    ObservedContainer,
     ObservedPod,
     bytes_of,
     millicores_of,
     sorted_by,
 )
-from equipoise.qos.policy import PodQOSSpec, QosPolicy, Scope, ScopeName, ScopeOperator, priorities
-from equipoise.qos.throttle import QUOTA_MIN_US, QuotaChange, lifted, throttled_down, throttled_up
-from equipoise.qos.waterlines import Usage, Waterline, lowest_by_metric, pending_release, usage_of
+from equipoise.qos.policy import CpuThrottle
+from equipoise.qos.waterlines import ZERO, Waterline, lowest_by_metric
 
 Allowed = frozenset[str] | None
 """Names of actions; None allows all."""
-NO_ACTION: Allowed = frozenset()
-
-
-def allowed_actions(policy: QosPolicy, pod: ObservedPod) -> Allowed:
-    """Return which actions may be taken on a pod.
-
-    None on static, mirror, critical and terminating pods. Without any PodQOS all actions on all others but
-    those of DaemonSets; otherwise the actions of each PodQOS that selects the pod.
-    """
-    if pod.protection or pod.is_terminating:
-        return NO_ACTION
-    if policy.pods is None:
-        return NO_ACTION if pod.is_daemon else None
-    return frozenset(name for spec in policy.pods if _selects(spec, pod) for name in spec.actions)
-
-
-def _selects(spec: PodQOSSpec, pod: ObservedPod) -> bool:
-    if spec.labels is not None and not spec.labels.selector.matches(pod.labels):
-        return False
-    return spec.scopes is None or all(_holds(term, pod) for term in spec.scopes.terms)
-
-
-def _holds(term: Scope, pod: ObservedPod) -> bool:
-    match term.name:
-        case ScopeName.PRIORITY:
-            is_within = any(pod.priority in priorities(value) for value in term.values)
-        case ScopeName.NAMESPACE:
-            is_within = pod.namespace in term.values
-        case ScopeName.QOS_CLASS:
-            is_within = pod.qos_class in term.values
-    return is_within is (term.operator is ScopeOperator.IN)
 
 
 Gaps = dict[str, Fraction | None]
 """By metric, in millicores or bytes; None where it is unknown."""
-ALL_CHAIN = ("classAndPriority", "runningTime", "name")
-
-
-def usage_before_acting(observation: Observation) -> Usage:
-    """Return the usage right before acting; a share that was not read again is derived from its amount."""
-    if observation.fresh is None:
-        return usage_of(observation.usage, observation)
-    texts: dict[str, str | None] = {**observation.usage, **observation.fresh}
-    for share, amount in DERIVED.items():
-        if amount in observation.fresh and share not in observation.fresh:
-            texts.pop(share, None)
-    return usage_of(texts, observation)
-
-
-def gaps_above(
-    lines: Iterable[Waterline], fresh: Usage, observation: Observation, excess_percent: int
-) -> Gaps:
-    """Return how far usage is above the lowest waterline of each metric; terminating pods are released."""
-    gaps: Gaps = {}
-    for name, line in lowest_by_metric(lines).items():
-        metric, used = line.metric, fresh.get(name)
-        if used is None or not metric.is_quantifiable:
-            gaps[name] = None
-            continue
-        above = metric.amount(used, observation) - metric.amount(line.value, observation)
-        gap = above - pending_release(metric, observation)
-        gaps[name] = gap * (PERCENT + excess_percent) / PERCENT if gap > 0 else gap
-    return gaps
-
-
-def gaps_below(lines: Iterable[Waterline], fresh: Usage, observation: Observation) -> Gaps:
-    """Return how far usage is below the lowest waterline of each metric."""
-    gaps: Gaps = {}
-    for name, line in lowest_by_metric(lines).items():
-        metric, used = line.metric, fresh.get(name)
-        is_known = used is not None and metric.is_quantifiable
-        gaps[name] = metric.amount(line.value - (used or 0), observation) if is_known else None
-    return gaps
 
 
 class ActionPlan(NamedTuple):
@@ -143,20 +85,20 @@ class ActionPlan(NamedTuple):
         return sorted_by(self._chain(metric), eligible)
 
     def _chain(self, metric: str) -> tuple[str, ...]:
-        line = lowest_by_metric(self.lines)[metric] if metric else self.lines[0]
-        own = tuple(one.value for one in line.action.sort_by)
-        return own or (line.metric.chain if metric else ALL_CHAIN)
+        if not metric:
+            return self.lines[0].action.sort_by or ALL_CHAIN
+        line = lowest_by_metric(self.lines)[metric]
+        return line.action.sort_by or line.metric.chain
 
 
 def reduced(gaps: Gaps, released: Mapping[NodeResource, Fraction]) -> Gaps:
     """Return the gaps less what was released of the resource of each."""
     return {
-        name: None if gap is None else gap - released.get(METRICS[name].resource, Fraction(0))
+        name: None if gap is None else gap - released.get(METRICS[name].resource, ZERO)
         for name, gap in gaps.items()
     }
 
 
-ZERO = Fraction(0)
 Released = dict[NodeResource, Fraction]
 
 
@@ -185,7 +127,6 @@ def plan_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PodAction]:
 
 
 def _all_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PodAction]:
-    """Evict all pods but those that are throttled instead."""
     throttled: set[str] = set()
     if throttle.lines and not throttle.is_precise:
         throttled = {planned.pod.key for planned in plan_throttles(throttle, throttle.gaps, ())}
@@ -249,8 +190,7 @@ def _throttle_potential(
     """Return the most that throttling could release of each pod, whichever rule asks for it."""
     found: dict[str, Fraction] = {}
     for pod in throttle.pods:
-        tried = [_throttle(throttle.lines_for(pod, name), pod, METRICS[name]) for name in throttle.gaps]
-        amounts = [one.released.get(resource, ZERO) for one in tried if one is not None]
+        amounts = [one.released.get(resource, ZERO) for one in _throttles_of(throttle, pod)]
         if amounts and pod.key not in evicted:
             found[pod.key] = max(amounts)
     return found
@@ -258,12 +198,10 @@ def _throttle_potential(
 
 def _open(gaps: Gaps, resource: NodeResource, otherwise: Fraction) -> Fraction:
     """Return the widest gap of a resource: a selection exceeds it by one pod at most, unless it takes all."""
-    known = [gap for gap in gaps.values() if gap is not None]
-    if len(known) < len(gaps):
+    if None in gaps.values():
         return otherwise
-    return max(
-        (gap for name, gap in gaps.items() if gap and METRICS[name].resource is resource), default=ZERO
-    )
+    own = (gap for name, gap in gaps.items() if gap and METRICS[name].resource is resource)
+    return max(own, default=ZERO)
 
 
 def _is_known(metric: Metric, pod: ObservedPod) -> bool:
@@ -284,16 +222,18 @@ def plan_throttles(plan: ActionPlan, gaps: Gaps, excluded: Collection[str]) -> l
     if not plan.lines:
         return []
     if not plan.is_precise:
-        return _all_throttles(plan, excluded)
+        # All pods, each for the first metric of which that releases something.
+        pods = [pod for pod in plan.sorted_pods() if pod.key not in excluded]
+        return [tried[0] for pod in pods if (tried := _throttles_of(plan, pod))]
     found: dict[str, PodAction] = {}
     for name in plan.gaps:
         for pod in plan.sorted_pods(name):
             gap = gaps[name]
             if gap is None or gap <= 0:
                 break
-            planned = None
-            if pod.key not in excluded and pod.key not in found:
-                planned = _throttle(plan.lines_for(pod, name), pod, METRICS[name])
+            if pod.key in excluded or pod.key in found:
+                continue
+            planned = _throttle(plan.lines_for(pod, name), pod, METRICS[name])
             if planned is not None:
                 found[pod.key] = planned
                 gaps = reduced(gaps, planned.released)
@@ -301,43 +241,47 @@ def plan_throttles(plan: ActionPlan, gaps: Gaps, excluded: Collection[str]) -> l
     return list(found.values())
 
 
-def _all_throttles(plan: ActionPlan, excluded: Collection[str]) -> list[PodAction]:
-    found = []
-    for pod in plan.sorted_pods():
-        if pod.key in excluded:
-            continue
-        tried = (_throttle(plan.lines_for(pod, name), pod, METRICS[name]) for name in plan.gaps)
-        planned = next((one for one in tried if one is not None), None)
-        if planned is not None:
-            found.append(planned)
-    return found
+def _throttles_of(plan: ActionPlan, pod: ObservedPod) -> list[PodAction]:
+    """Return what throttling a pod could be, for each metric of which that releases something."""
+    tried = (_throttle(plan.lines_for(pod, name), pod, METRICS[name]) for name in plan.gaps)
+    return [one for one in tried if one is not None]
 
 
 def _throttle(lines: list[Waterline], pod: ObservedPod, metric: Metric) -> PodAction | None:
     """Return the throttle of one pod by the largest step of its actions; None if it releases nothing."""
     if metric.resource is NodeResource.MEMORY:
         return _reclaim(lines, pod, metric)
-    throttles = [line.action.throttle for line in lines if line.action.throttle is not None]
-    specs = [throttle.cpu for throttle in throttles if throttle.cpu is not None]
+    specs = _cpu_throttles(lines)
     if not specs:
         return None
     step, ratio_min = max(one.step_percent for one in specs), max(one.ratio_min_percent for one in specs)
-    change = throttled_down(pod, step, ratio_min)
+    change = _change({part.name: _lower(part, step, ratio_min) for part in pod.containers})
     if change.release <= 0:
         return None
     assert min(change.quota.values()) >= QUOTA_MIN_US, "the kernel takes no smaller quota"
     return PodAction(pod, metric.name, {NodeResource.CPU: change.release}, quota=change.quota)
 
 
+def _cpu_throttles(lines: Iterable[Waterline]) -> list[CpuThrottle]:
+    throttles = [line.action.throttle for line in lines if line.action.throttle is not None]
+    return [throttle.cpu for throttle in throttles if throttle.cpu is not None]
+
+
 def _reclaim(lines: list[Waterline], pod: ObservedPod, metric: Metric) -> PodAction | None:
     specs = [line.action.throttle.memory for line in lines if line.action.throttle is not None]
-    if not any(spec is not None and spec.is_reclaimed for spec in specs):
-        return None
+    is_allowed = any(spec is not None and spec.is_reclaimed for spec in specs)
     amounts = {part.name: part.reclaimable_bytes for part in pod.containers if part.reclaimable_bytes > 0}
-    if not amounts:
+    if not is_allowed or not amounts:
         return None
     released = {NodeResource.MEMORY: Fraction(sum(amounts.values()))}
     return PodAction(pod, metric.name, released, reclaim=amounts)
+
+
+class QuotaChange(NamedTuple):
+    """New quotas by container, and how much less, or more, the pod can then use: millicores."""
+
+    quota: dict[str, int]
+    release: Fraction
 
 
 class PodRestore(NamedTuple):
@@ -351,13 +295,9 @@ class PodRestore(NamedTuple):
 
 def plan_unclaimed_restores(plan: ActionPlan) -> list[PodRestore]:
     """Return full restores of the pods that no policy throttles any more."""
-    found = []
-    for pod in sorted_by(ALL_CHAIN, _throttled(plan.pods)):
-        if not plan.lines_for(pod):
-            change = lifted(pod)
-            if change.quota:
-                found.append(PodRestore(pod, "", change, {}))
-    return found
+    pods = [pod for pod in _throttled(plan.pods) if not plan.lines_for(pod)]
+    changes = [(pod, _lifted(pod)) for pod in sorted_by(ALL_CHAIN, pods)]
+    return [PodRestore(pod, "", change, {}) for pod, change in changes if change.quota]
 
 
 def plan_restores(plan: ActionPlan) -> list[PodRestore]:
@@ -367,34 +307,83 @@ def plan_restores(plan: ActionPlan) -> list[PodRestore]:
     """
     gaps = dict(plan.gaps)
     found: list[PodRestore] = []
-    for pod in reversed(_ordered(plan)):
+    for pod in reversed(_throttled_by_policy(plan)):
         if any(gap is not None and gap <= 0 for gap in gaps.values()):
             break
-        change = throttled_up(pod, _step(plan.lines_for(pod)))
+        specs = _cpu_throttles(plan.lines_for(pod))
+        assert specs, "a pod that no rule throttles is restored at once"
+        step = min(one.step_percent for one in specs)  # of the actions that may have throttled it
+        change = _change({part.name: _higher(part, step) for part in pod.containers})
         if change.quota:
-            gaps = {name: None if gap is None else gap - change.release for name, gap in gaps.items()}
+            gaps = reduced(gaps, {NodeResource.CPU: change.release})
             found.append(PodRestore(pod, next(iter(gaps), ""), change, gaps))
     return found
 
 
-def _ordered(plan: ActionPlan) -> list[ObservedPod]:
-    line = next(iter(plan.lines), None)
-    chain = (
-        ALL_CHAIN if line is None else tuple(one.value for one in line.action.sort_by) or line.metric.chain
-    )
-    return sorted_by(chain, [pod for pod in _throttled(plan.pods) if plan.lines_for(pod)])
+def _throttled_by_policy(plan: ActionPlan) -> list[ObservedPod]:
+    """Return the throttled pods that a policy throttles, in the order of the first waterline."""
+    if not plan.lines:
+        return []
+    line = plan.lines[0]
+    pods = [pod for pod in _throttled(plan.pods) if plan.lines_for(pod)]
+    return sorted_by(line.action.sort_by or line.metric.chain, pods)
 
 
 def _throttled(pods: Iterable[ObservedPod]) -> list[ObservedPod]:
     return [pod for pod in pods if pod.is_throttled and not pod.is_terminating]
 
 
-def _step(lines: Iterable[Waterline]) -> int:
-    """Return the smallest step of the actions that may have throttled it."""
-    steps = [
-        line.action.throttle.cpu.step_percent
-        for line in lines
-        if line.action.throttle is not None and line.action.throttle.cpu is not None
-    ]
-    assert steps, "a pod that no rule throttles is restored at once"
-    return min(steps)
+def _change(changes: Mapping[str, tuple[int, Fraction] | None]) -> QuotaChange:
+    """Return the changed quotas, and the sum of what they release; None keeps a container's quota."""
+    known = {name: change for name, change in changes.items() if change is not None}
+    release = sum((release for _, release in known.values()), ZERO)
+    return QuotaChange({name: quota for name, (quota, _) in known.items()}, release)
+
+
+def _lower(container: ObservedContainer, step: int, ratio_min: int) -> tuple[int, Fraction] | None:
+    """Return a lower quota and its release; None if it would not reduce the usage."""
+    if container.cpu_nanos is None:
+        return None
+    used = Fraction(container.cpu_nanos * container.period_us, NANO)
+    is_unlimited = container.quota_us <= 0
+    start = used if is_unlimited else Fraction(container.quota_us)
+    wanted = start * (PERCENT - step) // PERCENT
+    # The floors are rounded up and the step down: never below the request.
+    request = math.ceil(Fraction(container.cpu_request_nanos * container.period_us, NANO))
+    ratio = math.ceil(Fraction(container.cpu_limit_nanos * container.period_us * ratio_min, NANO * PERCENT))
+    new = max(wanted, request, ratio, QUOTA_MIN_US)
+    if new >= used or (not is_unlimited and new >= container.quota_us):
+        return None
+    return new, _millicores(used - new, container)
+
+
+def _higher(container: ObservedContainer, step: int) -> tuple[int, Fraction] | None:
+    """Return a quota one step nearer to the limit and its growth; None if we have not throttled this."""
+    if not _is_below_limit(container):
+        return None
+    limit = container.limit_us
+    new = max(container.quota_us * (PERCENT + step) // PERCENT, container.quota_us + 1)
+    used = Fraction((container.cpu_nanos or 0) * container.period_us, NANO)
+    grown = max(ZERO, new - used)
+    if limit != UNLIMITED:
+        new = min(new, limit)
+        grown = max(ZERO, new - used)
+    elif container.cpu_nanos is not None and new > 2 * used:
+        new = UNLIMITED
+    return new, _millicores(grown, container)
+
+
+def _lifted(pod: ObservedPod) -> QuotaChange:
+    """Return the quotas of the limits, for the containers that we throttled."""
+    quota = {part.name: part.limit_us for part in pod.containers if _is_below_limit(part)}
+    return QuotaChange(quota, ZERO)
+
+
+def _is_below_limit(container: ObservedContainer) -> bool:
+    if not container.is_throttled or container.quota_us <= 0:
+        return False
+    return container.limit_us == UNLIMITED or container.quota_us < container.limit_us
+
+
+def _millicores(quota_us: Fraction, container: ObservedContainer) -> Fraction:
+    return quota_us * NANO / (container.period_us * NANOS_PER_MILLI)

@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from equipoise.core.errors import delay_seconds
 from equipoise.ports.node import Counters, NodeContainer, NodePod
-from equipoise.qos.observation import PERCENT, UNLIMITED, protection_of, quota_of
-from equipoise.qos.throttle import QUOTA_MIN_US
+from equipoise.qos.observation import PERCENT, QUOTA_MIN_US, UNLIMITED, protection_of, quota_of
 
 BACKOFF_FIRST_SECONDS = 30.0
 """The backoff after the first refused eviction; it doubles with each further one."""
@@ -36,7 +36,6 @@ class EvictionRefusal(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def sentence(self) -> str:
-        """Return why the pod can't be evicted now."""
         often = "once" if self.count == 1 else f"{self.count} times in a row"
         again = datetime.fromtimestamp(self.until, UTC).strftime("%H:%M:%SZ")
         return f"its eviction was refused {often} and is asked for again at {again}: {self.why}"
@@ -63,9 +62,9 @@ class ThrottledContainer(msgspec.Struct, frozen=True, omit_defaults=True, rename
     written_us: int = 0
     """Our quota before that, which is in the cgroup until the intended one was written."""
 
-    def is_ours(self, quota_us: int) -> bool:
-        """Return whether this quota is one that we wrote."""
-        return quota_us in {self.intended_us, self.written_us}
+    def is_ours(self, quota_us: int | None) -> bool:
+        """Return whether this quota is one that we wrote; an unreadable one counts as ours."""
+        return quota_us in {None, self.intended_us, self.written_us}
 
 
 class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -89,7 +88,8 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
             names = (id_, part.pod_uid, part.namespace, part.pod, part.container)
             if not all(map(NAME.fullmatch, names)):
                 return "a container has a name that none can have"
-            if not all(_is_quota(one) for one in (part.intended_us, part.written_us or UNLIMITED)):
+            quotas = (part.intended_us, part.written_us or UNLIMITED)
+            if not all(one == UNLIMITED or 0 < one <= QUOTA_MAX_US for one in quotas):
                 return "a quota is out of its range"
         if self.changed_at is not None and not 0 <= self.changed_at <= now:
             return "changedAt is not within this boot"
@@ -99,17 +99,15 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
     def with_refusal(self, uid: str, at: float, why: str) -> "AgentState":
         """Return the state with one more refusal of a pod, whose backoff is twice the last one."""
-        last = self.refused.get(uid)
-        count = last.count + 1 if last is not None else 1
+        count = self.refused[uid].count + 1 if uid in self.refused else 1
         wait = delay_seconds(max(count, 1), BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS)
         assert BACKOFF_FIRST_SECONDS <= wait <= BACKOFF_MAX_SECONDS, "a refusal is asked about again in time"
         refusal = EvictionRefusal(count, at + wait, why[:WHY_LENGTH_MAX])
-        refused = self.without_refusal(uid).refused | {uid: refusal}
-        return msgspec.structs.replace(self, refused=refused)
+        return replace(self, refused=self.without_refusal(uid).refused | {uid: refusal})
 
     def without_refusal(self, uid: str) -> "AgentState":
         refused = {each: one for each, one in self.refused.items() if each != uid}
-        return msgspec.structs.replace(self, refused=refused)
+        return replace(self, refused=refused)
 
     def with_recent_refusals(self, uids: Collection[str], at: float) -> "AgentState":
         """Return the state with the recent refusals of these pods: older ones do not count.
@@ -121,7 +119,7 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
             for uid, one in self.refused.items()
             if uid in uids and -BACKOFF_MAX_SECONDS < one.until - at <= BACKOFF_MAX_SECONDS
         }
-        return msgspec.structs.replace(self, refused=refused)
+        return replace(self, refused=refused)
 
     def refusals_in_force(self, at: float) -> dict[str, str]:
         """Return why each pod must not be evicted now, by UID."""
@@ -136,20 +134,20 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
             found[ids[name]] = ThrottledContainer(
                 pod.uid, pod.namespace, pod.name, name, quota, recorded.intended_us if recorded else 0
             )
-        return msgspec.structs.replace(self, throttled=found)
+        return replace(self, throttled=found)
 
     def without(self, ids: set[str]) -> "AgentState":
         remaining = {id_: part for id_, part in self.throttled.items() if id_ not in ids}
-        return msgspec.structs.replace(self, throttled=remaining)
+        return replace(self, throttled=remaining)
 
     def with_settled(self, counters: Mapping[str, Counters]) -> "AgentState":
         """Return the state without intents that were never written: the cgroup still has the quota before."""
         found = {
-            id_: msgspec.structs.replace(part, intended_us=part.written_us)
+            id_: replace(part, intended_us=part.written_us)
             for id_, part in self.throttled.items()
             if id_ in counters and counters[id_].quota_us == part.written_us != part.intended_us
         }
-        return msgspec.structs.replace(self, throttled=self.throttled | found) if found else self
+        return replace(self, throttled=self.throttled | found) if found else self
 
     def not_throttled(self, counters: Mapping[str, Counters], limits: Mapping[str, int]) -> set[str]:
         """Return the containers that no longer exist, whose quota we did not write, or that are restored."""
@@ -157,24 +155,15 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
             id_
             for id_, part in self.throttled.items()
             if id_ not in counters
-            or not _is_ours(part, counters[id_].quota_us)
+            or not part.is_ours(counters[id_].quota_us)
             or _is_restored(counters[id_], limits.get(id_, 0))
         }
-
-
-def _is_ours(part: ThrottledContainer, quota_us: int | None) -> bool:
-    """Return whether we wrote a quota; an unreadable one counts as ours."""
-    return quota_us is None or part.is_ours(quota_us)
 
 
 def _is_restored(now: Counters, limit_nanos: int) -> bool:
     if now.quota_us is None or limit_nanos <= 0:
         return now.quota_us == UNLIMITED
     return now.quota_us < 0 or now.quota_us >= quota_of(limit_nanos, now.period_us)
-
-
-def _is_quota(quota_us: int) -> bool:
-    return quota_us == UNLIMITED or 0 < quota_us <= QUOTA_MAX_US
 
 
 class LoweredQuota(NamedTuple):
@@ -189,7 +178,6 @@ class LoweredQuota(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The finding and its consequence, as a sentence."""
         asked = "no limit" if self.limit_us == UNLIMITED else f"{self.limit_us} us"
         found = f"container {self.container.name} has a CPU quota of {self.quota_us} us and asks for {asked}"
         if self.why_left:
@@ -198,10 +186,8 @@ class LoweredQuota(NamedTuple):
 
     @property
     def throttled(self) -> ThrottledContainer:
-        """The container as one that we throttled."""
-        return ThrottledContainer(
-            self.pod.uid, self.pod.namespace, self.pod.name, self.container.name, self.quota_us
-        )
+        pod = self.pod
+        return ThrottledContainer(pod.uid, pod.namespace, pod.name, self.container.name, self.quota_us)
 
 
 class QuotaSearch(NamedTuple):

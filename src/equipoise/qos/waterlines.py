@@ -1,17 +1,22 @@
-"""The rules of a node in one cycle: crossed or clear, and how often in a row. Pure.
+"""The rules of a node: assembled from objects, then crossed or clear in each cycle, so often in a row. Pure.
+
+Waterlines, in two spellings, name the actions to take, and so do selections of pods. An object alone can be
+valid and still name an action that does not exist, or that does nothing for its metric: this is checked here.
 
 A metric that is above its waterline once may be below it in the next cycle. So rules count: an action is
 triggered after enough cycles in a row, and undone after enough others. The counts, and when actions were last
 triggered, are carried over as `QosMemory`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 import msgspec
+from pydantic import BaseModel
 
+from equipoise.core.errors import BadInput
 from equipoise.core.quantity import NANO
 from equipoise.qos.observation import (
     METRICS,
@@ -22,7 +27,106 @@ from equipoise.qos.observation import (
     Observation,
     with_shares,
 )
-from equipoise.qos.policy import AvoidanceActionSpec, QosPolicy, RuleStrategy
+from equipoise.qos.policy import (
+    AvoidanceActionSpec,
+    NodePolicy,
+    NodeQOSEnsurancePolicySpec,
+    NodeQOSSpec,
+    ObjectiveEnsurance,
+    PodQOSSpec,
+    QosPolicy,
+    RuleStrategy,
+)
+
+WaterlineSpec = NodeQOSEnsurancePolicySpec | NodeQOSSpec
+"""The two spellings of waterlines."""
+
+
+class QosObject(NamedTuple):
+    """One object, and where it was found, for messages."""
+
+    kind: str
+    name: str
+    spec: BaseModel
+    where: str
+
+
+def assemble(objects: Iterable[QosObject]) -> QosPolicy:
+    """Return the objects as one policy; BadInput names the first that does not fit, by its path."""
+    all_ = list(objects)
+    actions = _actions(all_)
+    seen: set[tuple[str, str]] = set()
+    for one in all_:
+        if (one.kind, one.name) in seen:
+            where = f"{one.where}.metadata.name"
+            raise BadInput(f"{where}: expected a different name in each {one.kind}, got {one.name!r} twice")
+        seen.add((one.kind, one.name))
+    for one in all_:
+        if (found := invalid_reference(one, actions)) is not None:
+            raise BadInput(f"{one.where}.spec.{found}")
+    return _combine(all_)
+
+
+def assemble_valid(objects: Iterable[QosObject]) -> tuple[QosPolicy, tuple[str, ...]]:
+    """Return the valid objects as one policy, and what is wrong with the objects or parts left out."""
+    all_ = list(objects)
+    actions = _actions(all_)
+    valid, problems = [], []
+    for one in all_:
+        invalid = invalid_reference(one, actions)
+        if invalid is None:
+            valid.append(one)
+        if (problem := invalid or unknown_action(one, actions)) is not None:
+            problems.append(f"{one.where}: spec.{problem}")
+    return _combine(valid), tuple(problems)
+
+
+def _actions(objects: Iterable[QosObject]) -> dict[str, AvoidanceActionSpec]:
+    return {one.name: one.spec for one in objects if isinstance(one.spec, AvoidanceActionSpec)}
+
+
+def _combine(all_: list[QosObject]) -> QosPolicy:
+    pods = tuple(one.spec for one in all_ if isinstance(one.spec, PodQOSSpec))
+    policies = tuple(
+        NodePolicy(name=one.name, selector=one.spec.selector, rules=one.spec.rules)
+        for one in all_
+        if isinstance(one.spec, WaterlineSpec)
+    )
+    return QosPolicy(policies=policies, actions=_actions(all_), pods=pods or None)
+
+
+def invalid_reference(one: QosObject, actions: dict[str, AvoidanceActionSpec]) -> str | None:
+    """Return which action an object names that does not exist or fit: the path below its spec, and why."""
+    field = "objectiveEnsurances" if isinstance(one.spec, NodeQOSEnsurancePolicySpec) else "rules"
+    rules = one.spec.rules if isinstance(one.spec, WaterlineSpec) else ()
+    for place, rule in enumerate(rules):
+        if invalid := _invalid_action(rule, actions):
+            return f"{field}[{place}].actionName: {invalid}"
+    return None
+
+
+def unknown_action(one: QosObject, actions: Collection[str]) -> str | None:
+    """Return which action a PodQOS allows that does not exist (yet); its other actions hold."""
+    names = one.spec.actions if isinstance(one.spec, PodQOSSpec) else ()
+    for place, name in enumerate(names):
+        if name not in actions:
+            expected = f"expected the name of an AvoidanceAction, got {name!r}"
+            return f"allowedActions[{place}]: {expected}; this entry allows nothing"
+    return None
+
+
+def _invalid_action(rule: ObjectiveEnsurance, actions: dict[str, AvoidanceActionSpec]) -> str:
+    action = actions.get(rule.action_name)
+    if action is None:
+        return f"expected the name of an AvoidanceAction, got {rule.action_name!r}"
+    if action.throttle is None:
+        return ""
+    name, throttle = rule.metric_rule.name, action.throttle
+    if METRICS[name].resource is NodeResource.CPU:
+        return "" if throttle.cpu else f"expected an action with cpuThrottle, since {name} is about CPU"
+    if throttle.memory is None or not throttle.memory.is_reclaimed:
+        return f"expected an action with memoryThrottle.forceGC, since {name} is about memory"
+    return ""
 
 
 class QosMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -82,16 +186,11 @@ class Waterline(NamedTuple):
 
     @property
     def is_triggered(self) -> bool:
-        """Whether its action is taken now."""
-        return (
-            self.state is WaterlineState.CROSSED
-            and self.breaches >= self.breaches_min
-            and not self.is_preview
-        )
+        is_crossed = self.state is WaterlineState.CROSSED and self.breaches >= self.breaches_min
+        return is_crossed and not self.is_preview
 
     @property
     def allows_restore(self) -> bool:
-        """Whether what it caused can be undone."""
         return self.state is WaterlineState.CLEAR and self.clear >= self.clear_min
 
     def throttles(self, resource: NodeResource) -> bool:
@@ -121,12 +220,8 @@ def pending_release(metric: Metric, observation: Observation) -> Fraction:
         if pod.is_terminating
         for part in pod.containers
     ]
-    ended = (
-        Fraction(observation.released_cpu_nanos, NANOS_PER_MILLI)
-        if metric.resource is NodeResource.CPU
-        else ZERO
-    )
-    return sum((amount for amount in amounts if amount is not None), ended)
+    ended_nanos = observation.released_cpu_nanos if metric.resource is NodeResource.CPU else 0
+    return sum((amount for amount in amounts if amount is not None), Fraction(ended_nanos, NANOS_PER_MILLI))
 
 
 def judge_rules(
@@ -146,6 +241,7 @@ def judge_rules(
             value, used = Fraction(rule.metric_rule.value.nanos, NANO), usage.get(metric.name)
             state = _state(metric, used, value, released[metric.name], observation)
             key = f"{node_policy.name}/{rule.name}"
+            unchanged = {WaterlineState.RELEASED, WaterlineState.UNKNOWN}
             before, clear = memory.breaches.get(key, 0), memory.clear.get(key, 0)
             found.append(
                 Waterline(
@@ -156,12 +252,7 @@ def judge_rules(
                     action_name=rule.action_name,
                     action=policy.actions[rule.action_name],
                     state=state,
-                    breaches=_counted(
-                        before,
-                        state,
-                        WaterlineState.CROSSED,
-                        {WaterlineState.RELEASED, WaterlineState.UNKNOWN},
-                    ),
+                    breaches=_counted(before, state, WaterlineState.CROSSED, unchanged),
                     breaches_min=rule.breaches_min,
                     clear=_counted(clear, state, WaterlineState.CLEAR, {WaterlineState.UNKNOWN}),
                     clear_min=rule.clear_min,
@@ -207,14 +298,9 @@ def next_memory(lines: Iterable[Waterline], memory: QosMemory, at: float) -> Qos
 
 def memory_at_thresholds(policy: QosPolicy) -> QosMemory:
     """Return a memory in which every rule was crossed, and clear, for one cycle less than is needed."""
-    rules = [
-        (f"{node_policy.name}/{rule.name}", rule)
-        for node_policy in policy.policies
-        for rule in node_policy.rules
-    ]
-    return QosMemory(
-        {key: rule.breaches_min - 1 for key, rule in rules}, {key: rule.clear_min - 1 for key, rule in rules}
-    )
+    rules = {f"{one.name}/{rule.name}": rule for one in policy.policies for rule in one.rules}
+    breaches = {key: rule.breaches_min - 1 for key, rule in rules.items()}
+    return QosMemory(breaches, {key: rule.clear_min - 1 for key, rule in rules.items()})
 
 
 def lowest_by_metric(lines: Iterable[Waterline]) -> dict[str, Waterline]:

@@ -238,7 +238,7 @@ CALL_LENGTH_MAX = 256
 @contextmanager
 def opened(url: str | None, prefix: str, *, is_dry: bool = False) -> Iterator[RedisPools]:
     """Yield the pools under a prefix, while the block lasts; without a URL, of an embedded server."""
-    from equipoise.adapters.redis.embedded import embedded
+    from equipoise.adapters.redis.connect import embedded
 
     with embedded(state_folder()) if url is None else nullcontext(url) as found:
         client, address = connect(found, prefix), address_of(found)

@@ -9,18 +9,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from equipoise.core.cluster import API_VERSIONS, HpaMetric, HpaSpec, WorkloadRef
-from equipoise.core.errors import WorldFailed
 from equipoise.core.quantity import parse_cores
 from equipoise.ports import ApplyAnswer, ApplyResult
 from equipoise.sim import template as names
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.hpa import HpaPod, SimulatedHpaSpec, advise, highest, milli
-from equipoise.sim.hpa_behavior import (
+from equipoise.sim.hpa import (
     DOWN_BY_DEFAULT,
     UP_BY_DEFAULT,
     Behavior,
+    HpaPod,
     HpaScalingRules,
     ScalingPolicy,
+    SimulatedHpaSpec,
+    advise,
+    highest,
+    milli,
 )
 from equipoise.sim.load import CpuCounter
 from equipoise.sim.state import HpaState, SimState, WorkloadState
@@ -39,8 +42,13 @@ class Autoscaling:
         interval = state.settings.resource_interval_seconds
         self._scrapes_from = state.now + (state.rng.random() * interval if phase is None else phase)
 
-    def begin(self, hpa: HpaState) -> None:
-        """Sync an HPA from now on."""
+    def add(
+        self, name: str, workload: WorkloadState, spec: SimulatedHpaSpec, manager: str = "kubectl"
+    ) -> HpaState:
+        """Add an HPA that scales a workload from now on."""
+        hpa = HpaState(name, names.uid(self._state.rng), workload, spec, manager=manager)
+        hpa.desired, hpa.version = workload.replicas, self._state.next_version()
+        self._state.hpas.append(hpa)
         settings = self._state.settings
         phase = settings.hpa_phase_seconds
         if phase is None:
@@ -48,12 +56,13 @@ class Autoscaling:
         self._state.timeline.every(
             settings.hpa_sync_seconds, lambda: self._sync(hpa), first_at=self._state.now + phase
         )
+        return hpa
 
     def _sync(self, hpa: HpaState) -> None:
-        is_paused = hpa.workload.ref in self._state.autoscaler_pauses
+        workload, now = hpa.workload, self._state.now
+        is_paused = workload.ref in self._state.autoscaler_pauses
         if is_paused or self._state.faults.now(FaultKind.API_UNAVAILABLE):
             return
-        workload, now = hpa.workload, self._state.now
         advice = advise(
             hpa.spec,
             lambda: self._proposed(hpa),
@@ -76,17 +85,12 @@ class Autoscaling:
     def _proposed(self, hpa: HpaState) -> int | None:
         """Return what the metrics propose; what was proposed before, while nothing changes."""
         by_metric, current, now = self._pods_by_metric(hpa), hpa.workload.replicas, self._state.now
-        if (
-            by_metric is hpa.quiet_seen
-            and hpa.quiet_proposal is not None
-            and hpa.quiet_proposal[0] == current
-        ):
+        is_quiet = by_metric is hpa.quiet_seen
+        if is_quiet and hpa.quiet_proposal is not None and hpa.quiet_proposal[0] == current:
             return hpa.quiet_proposal[1]
         controller = self._state.settings.hpa
         proposed = highest(hpa.spec, by_metric, current, now, controller)
-        if by_metric is hpa.quiet_seen and not _has_new_pods(
-            by_metric, now - controller.cpu_initialization_seconds
-        ):
+        if is_quiet and not _has_new_pods(by_metric, now - controller.cpu_initialization_seconds):
             hpa.quiet_proposal = (current, proposed)
         return proposed
 
@@ -122,7 +126,8 @@ def _sampled_pods(
     for pod in workload.pods.values():
         if pod.template is not template:
             template = pod.template
-            request_milli, part = _request_milli(template, metric), _part(template, metric)
+            request_milli = _request_milli(template, metric)
+            part = template.part(metric.container) if metric.container else math.fsum(template.split)
         cores, window_seconds = (None, 0.0) if is_silent else sample(pod.counter, last, interval)
         by_metric.append(
             HpaPod(
@@ -153,20 +158,14 @@ def sample(counter: CpuCounter | None, last: float, interval: float) -> tuple[fl
     return counter.mean_cores(before, last), last - before
 
 
-def _part(template: Template, metric: HpaMetric) -> float:
-    return template.part(metric.container) if metric.container else math.fsum(template.split)
-
-
 def _request_milli(template: Template, metric: HpaMetric) -> int | None:
-    total = 0
-    for container in template.containers:
-        if metric.container in {"", container.name}:
-            is_cpu = metric.name == "cpu"
-            asked = container.cpu_request_cores if is_cpu else container.memory_request_bytes
-            if asked is None:
-                return None
-            total += milli(asked)
-    return total
+    is_cpu = metric.name == "cpu"
+    asked = [
+        each.cpu_request_cores if is_cpu else each.memory_request_bytes
+        for each in template.containers
+        if metric.container in {"", each.name}
+    ]
+    return None if None in asked else sum(milli(each) for each in asked if each is not None)
 
 
 MANAGER = "equipoise"
@@ -174,7 +173,7 @@ METRIC_FIELDS = {"Resource": "resource", "ContainerResource": "containerResource
 
 
 class SimApplier:
-    """Creates and updates HPAs, which the simulated controller syncs from then on."""
+    """Creates and updates HPAs, which the simulated controller syncs from then on, and reads their specs."""
 
     def __init__(self, state: SimState, autoscaling: Autoscaling) -> None:
         self._state = state
@@ -182,9 +181,11 @@ class SimApplier:
 
     def apply_hpa(self, manifest: Mapping[str, Any], *, is_dry_run: bool = False) -> ApplyAnswer:
         """Create this HPA, or update the one that we created; another's is not changed."""
-        self._check_available()
+        self._state.check_api()
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
-        target = _ref(manifest["spec"]["scaleTargetRef"], namespace)
+        scaled = manifest["spec"]["scaleTargetRef"]
+        api_version = scaled.get("apiVersion") or API_VERSIONS.get(scaled["kind"], "")
+        target = WorkloadRef(api_version, scaled["kind"], namespace, scaled["name"]).canonical
         if target not in self._state.workloads:
             return ApplyAnswer(ApplyResult.GONE, f"{target} is not there")
         refusal = self._conflict(namespace, name, target)
@@ -198,14 +199,14 @@ class SimApplier:
         if before is not None:
             return self._change(before, spec, is_dry_run=is_dry_run)
         if not is_dry_run:
-            self._create(name, target, spec)
+            self._autoscaling.add(name, self._state.workloads[target], spec, MANAGER)
+            self._state.log("HpaApplied", target, f"{spec.replicas_min}-{spec.replicas_max}")
         return ApplyAnswer(ApplyResult.CREATED)
 
     def annotate(
         self, workload: WorkloadRef, annotations: Mapping[str, str], *, is_dry_run: bool = False
     ) -> ApplyAnswer:
-        """Set these annotations of a workload, and change nothing else of it."""
-        self._check_available()
+        self._state.check_api()
         found = self._state.workloads.get(workload)
         if found is None:
             return ApplyAnswer(ApplyResult.GONE, f"{workload} is not there")
@@ -217,6 +218,21 @@ class SimApplier:
             self._state.log("Annotated", workload, ", ".join(sorted(annotations)))
             self._state.workload_changed(found)
         return ApplyAnswer(ApplyResult.CHANGED)
+
+    def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
+        self._state.check_api()
+        return [
+            HpaSpec(
+                name=hpa.name,
+                target=hpa.workload.ref,
+                metrics=tuple(map(_metric_document, hpa.spec.metrics)),
+                behavior=_behavior_document(hpa.spec.behavior),
+                replicas_min=hpa.spec.replicas_min,
+                replicas_max=hpa.spec.replicas_max,
+            )
+            for hpa in self._state.hpas
+            if namespace in {None, hpa.workload.ref.namespace}
+        ]
 
     def _conflict(self, namespace: str, name: str, target: WorkloadRef) -> ApplyAnswer | None:
         there = self._named(namespace, name)
@@ -251,36 +267,13 @@ class SimApplier:
             self._state.log("HpaApplied", hpa.workload.ref, f"{spec.replicas_min}-{spec.replicas_max}")
         return ApplyAnswer(ApplyResult.CHANGED)
 
-    def _create(self, name: str, target: WorkloadRef, spec: SimulatedHpaSpec) -> None:
-        workload = self._state.workloads[target]
-        hpa = HpaState(name, names.uid(self._state.rng), workload, spec, manager=MANAGER)
-        hpa.desired, hpa.version = workload.replicas, self._state.next_version()
-        self._state.hpas.append(hpa)
-        self._autoscaling.begin(hpa)
-        self._state.log("HpaApplied", target, f"{spec.replicas_min}-{spec.replicas_max}")
-
-    def _check_available(self) -> None:
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE):
-            raise WorldFailed("the API server does not answer (simulated)")
-
-
-def _ref(target: Mapping[str, str], namespace: str) -> WorkloadRef:
-    api_version = target.get("apiVersion") or API_VERSIONS.get(target["kind"], "")
-    return WorkloadRef(api_version, target["kind"], namespace, target["name"]).canonical
-
 
 def _spec(spec: Mapping[str, Any]) -> SimulatedHpaSpec:
-    behavior = spec.get("behavior")
-    return SimulatedHpaSpec(
-        metrics=tuple(_metric(metric) for metric in spec.get("metrics", ())),
-        replicas_min=spec.get("minReplicas", 1),
-        replicas_max=spec["maxReplicas"],
-        behavior=None
-        if behavior is None
-        else Behavior(
-            _rules(behavior.get("scaleUp"), UP_BY_DEFAULT), _rules(behavior.get("scaleDown"), DOWN_BY_DEFAULT)
-        ),
-    )
+    behavior, metrics = None, tuple(_metric(metric) for metric in spec.get("metrics", ()))
+    if written := spec.get("behavior"):
+        up, down = written.get("scaleUp", {}), written.get("scaleDown", {})
+        behavior = Behavior(_rules(up, UP_BY_DEFAULT), _rules(down, DOWN_BY_DEFAULT))
+    return SimulatedHpaSpec(metrics, spec.get("minReplicas", 1), spec["maxReplicas"], behavior)
 
 
 def _metric(metric: Mapping[str, Any]) -> HpaMetric:
@@ -294,9 +287,7 @@ def _metric(metric: Mapping[str, Any]) -> HpaMetric:
     return HpaMetric(kind, name, target["type"], float(value), source.get("container", ""))
 
 
-def _rules(rules: Mapping[str, Any] | None, default: HpaScalingRules) -> HpaScalingRules:
-    if rules is None:
-        return default
+def _rules(rules: Mapping[str, Any], default: HpaScalingRules) -> HpaScalingRules:
     policies = tuple(
         ScalingPolicy(one["type"], one["value"], one["periodSeconds"]) for one in rules.get("policies", ())
     )
@@ -309,44 +300,21 @@ def _rules(rules: Mapping[str, Any] | None, default: HpaScalingRules) -> HpaScal
     )
 
 
-class SimAutoscalers:
-    """The specs of HPAs."""
-
-    def __init__(self, state: SimState) -> None:
-        self._state = state
-
-    def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
-        """Return the spec of every HorizontalPodAutoscaler."""
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE):
-            raise WorldFailed("the API server does not answer (simulated)")
-        return [
-            HpaSpec(
-                name=hpa.name,
-                target=hpa.workload.ref,
-                metrics=tuple(_metric_document(metric) for metric in hpa.spec.metrics),
-                behavior=None if hpa.spec.behavior is None else _behavior(hpa.spec.behavior),
-                replicas_min=hpa.spec.replicas_min,
-                replicas_max=hpa.spec.replicas_max,
-            )
-            for hpa in self._state.hpas
-            if namespace in {None, hpa.workload.ref.namespace}
-        ]
-
-
 def _metric_document(metric: HpaMetric) -> Mapping[str, Any]:
-    is_share = metric.target_type == "Utilization"
-    value: dict[str, Any] = (
-        {"averageUtilization": round(metric.target_value)}
-        if is_share
-        else {"averageValue": f"{round(metric.target_value * 1000)}m"}
-    )
-    source = {"name": metric.name, "target": {"type": metric.target_type} | value}
+    target: dict[str, Any] = {"type": metric.target_type}
+    if metric.target_type == "Utilization":
+        target["averageUtilization"] = round(metric.target_value)
+    else:
+        target["averageValue"] = f"{round(metric.target_value * 1000)}m"
+    source = {"name": metric.name, "target": target}
     if metric.container:
         source["container"] = metric.container
     return {"type": metric.type, METRIC_FIELDS.get(metric.type, metric.type.lower()): source}
 
 
-def _behavior(behavior: Behavior) -> Mapping[str, Any]:
+def _behavior_document(behavior: Behavior | None) -> Mapping[str, Any] | None:
+    if behavior is None:
+        return None
     return {"scaleUp": _rules_document(behavior.up), "scaleDown": _rules_document(behavior.down)}
 
 

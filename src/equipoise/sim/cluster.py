@@ -5,107 +5,46 @@ has changed. Faults determine the age of the view that a caller gets.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from equipoise.core.cluster import TOLERANCE, Hpa, Node, Owner, Pdb, Pod, Workload, WorkloadRef
-from equipoise.core.errors import WorldFailed
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.hpa_behavior import HpaScalingRules
+from equipoise.sim.hpa import HpaScalingRules
 from equipoise.sim.state import STATEFUL_SET, HpaState, NodeState, PdbState, PodState, SimState, WorkloadState
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterView:
-    """All lists of one moment."""
-
-    at: float
-    pods: list[Pod]
-    nodes: list[Node]
-    workloads: list[Workload]
-    hpas: list[Hpa]
-    pdbs: list[Pdb]
-    pauses: dict[WorkloadRef, str]
-
-
-class LiveView:
-    """All lists as of the time of each read; each is made on read."""
-
-    def __init__(self, state: SimState) -> None:
-        self._state = state
-
-    @property
-    def pods(self) -> list[Pod]:
-        """Show the pods."""
-        return [pod.view or pod_view(pod) for pod in self._state.pods.values()]
-
-    @property
-    def nodes(self) -> list[Node]:
-        """Show the nodes."""
-        return [node_view(node) for node in self._state.nodes.values()]
-
-    @property
-    def workloads(self) -> list[Workload]:
-        """Show the workloads."""
-        return [workload.view or workload_view(workload) for workload in self._state.workloads.values()]
-
-    @property
-    def hpas(self) -> list[Hpa]:
-        """Show the HPAs."""
-        return [hpa_view(hpa) for hpa in self._state.hpas]
-
-    @property
-    def pdbs(self) -> list[Pdb]:
-        """Show the budgets."""
-        return [pdb_view(pdb) for pdb in self._state.pdbs]
-
-    @property
-    def pauses(self) -> dict[WorkloadRef, str]:
-        """Show whose autoscaling is paused."""
-        return dict(self._state.autoscaler_pauses)
-
-
-def cluster_view(state: SimState) -> ClusterView:
-    """Show everything as it is now."""
-    live = LiveView(state)
-    return ClusterView(state.now, live.pods, live.nodes, live.workloads, live.hpas, live.pdbs, live.pauses)
-
-
 def pod_view(pod: PodState) -> Pod:
-    """Show a pod."""
     if pod.view is None:
-        pod.view = _pod(pod)
+        workload, template = pod.workload, pod.template
+        is_stateful = workload.ref.kind == STATEFUL_SET
+        revision_label = "controller-revision-hash" if is_stateful else "pod-template-hash"
+        pod.view = Pod(
+            namespace=workload.ref.namespace,
+            name=pod.name,
+            uid=pod.uid,
+            resource_version=str(pod.version),
+            node=pod.node.name if pod.node else "",
+            phase=pod.phase,
+            is_ready=pod.is_ready,
+            ready_since=pod.ready_changed_at if pod.is_ready else None,
+            created_at=pod.created_at,
+            deletion_at=pod.deletion_at,
+            owner=_owner(pod),
+            labels=tuple(sorted((*workload.labels, (revision_label, pod.revision)))),
+            annotations=template.annotations,
+            containers=pod.containers,
+            restarts=pod.restarts,
+            restarted_at=pod.restarted_at,
+            priority=template.priority,
+            priority_class=template.priority_class,
+            qos_class=template.qos_class,
+            has_local_storage=template.has_local_storage,
+            is_mirror=False,
+            is_disruption_target=pod.is_disruption_target,
+            resize=pod.resize,
+        )
     return pod.view
-
-
-def _pod(pod: PodState) -> Pod:
-    workload, template = pod.workload, pod.template
-    return Pod(
-        namespace=workload.ref.namespace,
-        name=pod.name,
-        uid=pod.uid,
-        resource_version=str(pod.version),
-        node=pod.node.name if pod.node else "",
-        phase=pod.phase,
-        is_ready=pod.is_ready,
-        ready_since=pod.ready_changed_at if pod.is_ready else None,
-        created_at=pod.created_at,
-        deletion_at=pod.deletion_at,
-        owner=_owner(pod),
-        labels=tuple(sorted((*workload.labels, (_hash_label(workload), pod.revision)))),
-        annotations=template.annotations,
-        containers=pod.containers,
-        restarts=pod.restarts,
-        restarted_at=pod.restarted_at,
-        priority=template.priority,
-        priority_class=template.priority_class,
-        qos_class=template.qos_class,
-        has_local_storage=template.has_local_storage,
-        is_mirror=False,
-        is_disruption_target=pod.is_disruption_target,
-        resize=pod.resize,
-    )
 
 
 def _owner(pod: PodState) -> Owner:
@@ -115,12 +54,7 @@ def _owner(pod: PodState) -> Owner:
     return Owner("apps/v1", "ReplicaSet", f"{ref.name}-{pod.revision}", pod.workload.owner_uids[pod.revision])
 
 
-def _hash_label(workload: WorkloadState) -> str:
-    return "controller-revision-hash" if workload.ref.kind == STATEFUL_SET else "pod-template-hash"
-
-
 def node_view(node: NodeState) -> Node:
-    """Show a node."""
     if node.view is None:
         node.view = Node(
             name=node.name,
@@ -137,7 +71,6 @@ def node_view(node: NodeState) -> Node:
 
 
 def workload_view(workload: WorkloadState) -> Workload:
-    """Show a workload."""
     if workload.view is None:
         active = workload.active()
         workload.view = Workload(
@@ -159,7 +92,7 @@ def workload_view(workload: WorkloadState) -> Workload:
 
 
 def hpa_view(hpa: HpaState) -> Hpa:
-    """Show an HPA. How many replicas there are changes without it, so that is looked up each time."""
+    """Return an HPA. How many replicas there are changes without it, so that is looked up each time."""
     current, behavior = hpa.workload.replicas, hpa.spec.behavior
     if hpa.view is None or hpa.view.replicas_current != current:
         hpa.view = Hpa(
@@ -187,7 +120,6 @@ def _tolerance(rules: HpaScalingRules | None) -> float:
 
 
 def pdb_view(pdb: PdbState) -> Pdb:
-    """Show a budget."""
     if pdb.view is None:
         pdb.view = Pdb(
             namespace=pdb.namespace,
@@ -204,14 +136,34 @@ def pdb_view(pdb: PdbState) -> Pdb:
     return pdb.view
 
 
-class Namespaced(Protocol):
-    """Any record of an object with a namespace."""
-
-    @property
-    def namespace(self) -> str: ...
+def _pods(state: SimState) -> list[Pod]:
+    return [pod.view or pod_view(pod) for pod in state.pods.values()]
 
 
-_Object = TypeVar("_Object", bound=Namespaced)
+def _nodes(state: SimState) -> list[Node]:
+    return [node_view(node) for node in state.nodes.values()]
+
+
+def _workloads(state: SimState) -> list[Workload]:
+    return [workload.view or workload_view(workload) for workload in state.workloads.values()]
+
+
+def _hpas(state: SimState) -> list[Hpa]:
+    return [hpa_view(hpa) for hpa in state.hpas]
+
+
+def _pdbs(state: SimState) -> list[Pdb]:
+    return [pdb_view(pdb) for pdb in state.pdbs]
+
+
+def _pauses(state: SimState) -> list[tuple[WorkloadRef, str]]:
+    return list(state.autoscaler_pauses.items())
+
+
+LISTS: tuple[Callable[[SimState], list[Any]], ...] = (_pods, _nodes, _workloads, _hpas, _pdbs, _pauses)
+"""What is kept of a moment while the watch is slow."""
+_Listed = TypeVar("_Listed")
+_Object = TypeVar("_Object", Pod, Hpa, Pdb)
 
 
 class SimCluster:
@@ -219,8 +171,7 @@ class SimCluster:
 
     def __init__(self, state: SimState) -> None:
         self._state = state
-        self._live = LiveView(state)
-        self._past: deque[ClusterView] = deque()
+        self._past: deque[tuple[float, dict[Callable[[SimState], list[Any]], list[Any]]]] = deque()
         self._version = -1
         state.faults.begun[FaultKind.WATCH_LAG] = self.remember
 
@@ -232,28 +183,28 @@ class SimCluster:
             self._version = -1
         elif self._version != self._state.version:
             self._version = self._state.version
-            self._past.append(cluster_view(self._state))
-            while len(self._past) > 1 and self._past[1].at <= self._state.now - fault.value:
-                self._past.popleft()
+            self._past.append((self._state.now, {listed: listed(self._state) for listed in LISTS}))
+            self._forget(fault.value)
 
-    def _seen(self) -> ClusterView | LiveView:
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE):
-            raise WorldFailed("the API server does not answer (simulated)")
+    def _seen(self, listed: Callable[[SimState], list[_Listed]]) -> list[_Listed]:
+        self._state.check_api()
         fault = self._state.faults.now(FaultKind.WATCH_LAG)
         if fault is None or not self._past:
-            return self._live
-        while len(self._past) > 1 and self._past[1].at <= self._state.now - fault.value:
+            return listed(self._state)
+        self._forget(fault.value)
+        return self._past[0][1][listed]
+
+    def _forget(self, lag_seconds: float) -> None:
+        """Keep the newest moment that is as old as the watch lags, and those after it."""
+        while len(self._past) > 1 and self._past[1][0] <= self._state.now - lag_seconds:
             self._past.popleft()
-        return self._past[0]
 
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
-        """List the pods."""
-        return _of(self._seen().pods, namespace)
+        return _of(self._seen(_pods), namespace)
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
         """Return the pods of one workload as they are, whatever the watch lags behind."""
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE):
-            raise WorldFailed("the API server does not answer (simulated)")
+        self._state.check_api()
         selected: dict[tuple[tuple[str, str], ...], bool] = {}
         found = []
         for each in self._state.namespaces.get(workload.ref.namespace, ()):
@@ -265,36 +216,27 @@ class SimCluster:
         return found
 
     def nodes(self) -> Sequence[Node]:
-        """List the nodes."""
-        return self._seen().nodes
+        return self._seen(_nodes)
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
-        """List the workloads."""
-        found = self._seen().workloads
+        found = self._seen(_workloads)
         return found if namespace is None else [each for each in found if each.ref.namespace == namespace]
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
         """Read one workload; this one is never old."""
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE):
-            raise WorldFailed("the API server does not answer (simulated)")
+        self._state.check_api()
         found = self._state.workloads.get(ref)
         return None if found is None else workload_view(found)
 
     def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
-        """List the HPAs."""
-        return _of(self._seen().hpas, namespace)
+        return _of(self._seen(_hpas), namespace)
 
     def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
-        """List the budgets."""
-        return _of(self._seen().pdbs, namespace)
+        return _of(self._seen(_pdbs), namespace)
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        """Return the workloads whose autoscaling is paused, and by what."""
-        found = self._seen().pauses
-        return {ref: why for ref, why in found.items() if namespace in {None, ref.namespace}}
+        return {ref: why for ref, why in self._seen(_pauses) if namespace in {None, ref.namespace}}
 
 
-def _of(objects: Iterable[_Object], namespace: str | None) -> list[_Object]:
-    if namespace is None:
-        return list(objects)
-    return [each for each in objects if each.namespace == namespace]
+def _of(objects: list[_Object], namespace: str | None) -> list[_Object]:
+    return objects if namespace is None else [each for each in objects if each.namespace == namespace]

@@ -8,14 +8,11 @@ readies, crashes and ends pods, and stops with its node.
 from collections import Counter
 from collections.abc import Callable
 
+from equipoise.engine.isolation import ignore
 from equipoise.sim import template
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.load import CpuCounter
 from equipoise.sim.state import STATEFUL_SET, NodeState, PodState, SimState, WorkloadState
-
-
-def _nothing() -> None:
-    return None
 
 
 class Kubelet:
@@ -23,7 +20,7 @@ class Kubelet:
 
     def __init__(self, state: SimState) -> None:
         self._state = state
-        self.freed: Callable[[], object] = _nothing
+        self.freed: Callable[[], object] = ignore
         """Called when a pod has freed resources."""
 
     def start(self, pod: PodState, node: NodeState) -> None:
@@ -68,13 +65,11 @@ class Kubelet:
         if pod.phase != "Running" or pod.deletion_at is not None or pod.counter is None:
             return
         settings = self._state.settings
-        wait_seconds = min(
-            settings.crash_delay_seconds * 2 ** min(pod.restarts, 10), settings.crash_delay_max_seconds
-        )
+        wait_seconds = settings.crash_delay_seconds * 2 ** min(pod.restarts, 10)
         pod.restarts += 1
         self._state.log("Crashed", pod.ref, f"restarts={pod.restarts}")
         self._set_ready(pod, is_ready=False)
-        self._later(pod, wait_seconds, self._restart)
+        self._later(pod, min(wait_seconds, settings.crash_delay_max_seconds), self._restart)
 
     def _restart(self, pod: PodState) -> None:
         assert pod.counter is not None, "only running pods restart"
@@ -134,24 +129,28 @@ class Kubelet:
             if pod.counter is not None:
                 pod.counter.stopped_at = self._state.now
             self._state.pod_changed(pod)
-        died_at = node.died_at
-        grace = self._state.settings.node_grace_seconds
-        self._state.timeline.after(grace, lambda: self._lose(node, died_at))
-        wait = grace + self._state.settings.node_eviction_seconds
-        self._state.timeline.after(wait, lambda: self._empty(node, died_at))
+        grace_seconds = self._state.settings.node_grace_seconds
+        self._while_dead(node, grace_seconds, self._lose)
+        self._while_dead(node, grace_seconds + self._state.settings.node_eviction_seconds, self._empty)
 
-    def _lose(self, node: NodeState, died_at: float) -> None:
-        if node.is_alive or node.died_at != died_at:
-            return
+    def _while_dead(self, node: NodeState, seconds: float, then: Callable[[NodeState], None]) -> None:
+        """Call something after so many seconds, unless the node is back by then."""
+        died_at = node.died_at
+
+        def happen() -> None:
+            if not node.is_alive and node.died_at == died_at:
+                then(node)
+
+        self._state.timeline.after(seconds, happen)
+
+    def _lose(self, node: NodeState) -> None:
         node.is_ready = False
         self._node_changed(node, "NodeNotReady")
         for pod in list(node.pods.values()):
             self._set_ready(pod, is_ready=False)
 
-    def _empty(self, node: NodeState, died_at: float) -> None:
+    def _empty(self, node: NodeState) -> None:
         """Delete what was on a dead node, without waiting for a kubelet that cannot confirm it."""
-        if node.is_alive or node.died_at != died_at:
-            return
         for pod in list(node.pods.values()):
             self.end(pod, grace_seconds=0, why="DeletedWithNode")
             self._vanish(pod)
@@ -204,12 +203,10 @@ class Scheduler:
         kubelet.freed = self.retry_soon
 
     def take(self, pod: PodState) -> None:
-        """Accept a new pod."""
         self._waiting[pod.uid] = pod
         self.retry_soon()
 
     def retry_soon(self) -> None:
-        """Try the waiting pods once more, soon."""
         if self._waiting and not self._is_look_due:
             self._is_look_due = True
             self._state.timeline.after(self._state.settings.scheduler_delay_seconds, self._place_all)
@@ -219,22 +216,13 @@ class Scheduler:
         for pod in list(self._waiting.values()):
             if pod.deletion_at is not None or pod.uid not in pod.workload.pods:
                 del self._waiting[pod.uid]
-                continue
-            node = self._choose(pod)
-            if node is not None:
+            elif (node := self._choose(pod)) is not None:
                 del self._waiting[pod.uid]
                 self._kubelet.start(pod, node)
 
     def _choose(self, pod: PodState) -> NodeState | None:
-        cpu_cores, memory_bytes = pod.template.cpu_request_cores, pod.template.memory_request_bytes
-        node_labels = frozenset(pod.template.node_labels)
-        fitting = [
-            node
-            for node in self._state.nodes.values()
-            if _fits(node, cpu_cores - _SLACK, memory_bytes - _SLACK)
-            and (not node_labels or node_labels.issubset(node.labels))
-        ]
         ref = pod.workload.ref
+        fitting = [node for node in self._state.nodes.values() if _fits(node, pod.template)]
         return min(
             fitting,
             key=lambda node: (node.crowd[ref], node.cpu_taken_cores / node.cpu_cores, node.name),
@@ -242,14 +230,15 @@ class Scheduler:
         )
 
 
-def _fits(node: NodeState, cpu_cores: float, memory_bytes: float) -> bool:
+def _fits(node: NodeState, pod: template.Template) -> bool:
     return (
         node.is_ready
         and not node.is_cordoned
         and not node.is_closed
         and len(node.pods) < node.pods_max
-        and node.cpu_taken_cores + cpu_cores <= node.cpu_cores
-        and node.memory_taken_bytes + memory_bytes <= node.memory_bytes
+        and node.cpu_taken_cores + (pod.cpu_request_cores - _SLACK) <= node.cpu_cores
+        and node.memory_taken_bytes + (pod.memory_request_bytes - _SLACK) <= node.memory_bytes
+        and (not pod.node_labels or set(pod.node_labels).issubset(node.labels))
     )
 
 
@@ -263,11 +252,10 @@ class Replication:
         state.listeners.append(self.notice)
 
     def notice(self, workload: WorkloadState) -> None:
-        """Reconcile a workload soon."""
         if not workload.is_reconcile_due:
             workload.is_reconcile_due = True
-            delay = self._state.settings.controller_delay_seconds
-            self._state.timeline.after(delay, lambda: self._reconcile(workload))
+            delay_seconds = self._state.settings.controller_delay_seconds
+            self._state.timeline.after(delay_seconds, lambda: self._reconcile(workload))
 
     def _reconcile(self, workload: WorkloadState) -> None:
         workload.is_reconcile_due = False
@@ -359,15 +347,42 @@ def _ranked(pods: list[PodState]) -> list[PodState]:
 
     def rank(pod: PodState) -> tuple[bool, bool, int, float, int, float, str]:
         crowd = crowds[pod.node.name] if pod.node is not None else 0
-        ready_since = pod.ready_changed_at if pod.is_ready else 0.0
-        return (
-            pod.node is not None,
-            pod.is_ready,
-            -crowd,
-            -ready_since,
-            -pod.restarts,
-            -pod.created_at,
-            pod.uid,
-        )
+        ready_at = pod.ready_changed_at if pod.is_ready else 0.0
+        is_placed = pod.node is not None
+        return is_placed, pod.is_ready, -crowd, -ready_at, -pod.restarts, -pod.created_at, pod.uid
 
     return sorted(pods, key=rank)
+
+
+class Serving:
+    """Splits each workload's demand as its sharing says, whenever somebody comes or goes, and in steps."""
+
+    def __init__(self, state: SimState) -> None:
+        self._state = state
+        state.listeners.append(self.notice)
+
+    def notice(self, workload: WorkloadState) -> None:
+        """Move the work when the servers changed; else only see to those who started or stopped."""
+        serving = tuple(pod.uid for pod in workload.serving_pods())
+        if serving != workload.serving:
+            workload.serving = serving
+            workload.sharing.settle(serving, workload.replicas)
+        self._spread(workload)
+
+    def step(self) -> None:
+        seconds = self._state.settings.load_step_seconds
+        for workload in self._state.workloads.values():
+            has_drifted = workload.sharing.drift(seconds)
+            if has_drifted or workload.shape.cores(self._state.now) != workload.demand_cores:
+                self._spread(workload)
+                self._state.reloaded.add(workload.ref)
+
+    def _spread(self, workload: WorkloadState) -> None:
+        now = workload.spread_at = self._state.now
+        demand = workload.demand_cores = workload.shape.cores(now)
+        shares = workload.sharing.shares() if workload.serving else {}
+        workload.unserved_cores = 0.0 if shares else demand
+        for pod in workload.pods.values():
+            pod.work_cores = demand * shares.get(pod.uid, 0.0)
+            if pod.counter is not None:
+                pod.counter.set_rate(now, pod.usage_cores)

@@ -27,7 +27,6 @@ class Timeline:
         heapq.heappush(self._queue, (max(when, self.now), self._asked, happening))
 
     def after(self, seconds: float, happening: Happening) -> None:
-        """Schedule something after so many seconds."""
         self.at(self.now + seconds, happening)
 
     def every(self, seconds: float, happening: Happening, *, first_at: float) -> None:
@@ -125,7 +124,6 @@ class Faults:
         return fault
 
     def of(self, kind: FaultKind) -> list[Fault]:
-        """Return all faults of a kind."""
         return self._by_kind.get(kind, [])
 
     def now(self, kind: FaultKind, target: str = "") -> Fault | None:

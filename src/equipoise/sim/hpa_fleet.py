@@ -12,18 +12,16 @@ window stays until the newest one of that height is too old.
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from equipoise.sim.hpa import HpaController
+from equipoise.sim.hpa import NOISE_MILLI, HpaController
 from equipoise.stats.ranks import Claims, Floats, Whole
 
 SYNCS = 4
 """In a minute: the controller's 15 seconds."""
 SYNC_SECONDS = 15.0
-NOISE_MILLI = 1e-6
 
 
 class FleetSettings(NamedTuple):
@@ -104,24 +102,14 @@ ABOVE = 1 + 1e-9
 """A pod that uses its request exactly is not above it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fleet:
-    """One entry per workload: how its HPA is set, and how many replicas it begins with."""
+class Fleet(NamedTuple):
+    """The same as columns, with one entry for each workload."""
 
     request_milli: Whole
     replicas_min: Whole
     replicas_max: Whole
     target_percent: Whole
     replicas: Whole
-
-    @property
-    def columns(self) -> tuple[Whole, ...]:
-        """All of it, in the order of a Setting."""
-        return self.request_milli, self.replicas_min, self.replicas_max, self.target_percent, self.replicas
-
-    def rows(self, part: slice) -> "Fleet":
-        """Return some of them."""
-        return Fleet(*(column[part] for column in self.columns))
 
 
 class FleetRun(NamedTuple):
@@ -150,7 +138,8 @@ def replay(fleet: Fleet, cores: Floats, controller: HpaController | None = None)
     if len(cores) <= FEW:
         return _one_by_one(fleet, cores, controller)
     parts = [slice(start, start + SIDE_BY_SIDE) for start in range(0, len(cores), SIDE_BY_SIDE)]
-    courses = [_side_by_side(fleet.rows(part), cores[part], controller) for part in parts]
+    fleets = [Fleet(*(column[part] for column in fleet)) for part in parts]
+    courses = [_side_by_side(some, cores[part], controller) for some, part in zip(fleets, parts, strict=True)]
     return FleetRun._make(np.concatenate(columns) for columns in zip(*courses, strict=True))
 
 
@@ -178,9 +167,7 @@ def by_minute(values: Floats, interval_seconds: float) -> Floats:
 
 
 def _one_by_one(fleet: Fleet, cores: Floats, controller: HpaController) -> FleetRun:
-    settings = [
-        FleetSettings(*row) for row in zip(*(column.tolist() for column in fleet.columns), strict=True)
-    ]
+    settings = map(FleetSettings, *(column.tolist() for column in fleet))
     rows = zip(settings, cores.astype(np.float64), strict=True)
     found = [run_alone(setting, row.tolist(), controller) for setting, row in rows]
     return FleetRun(
@@ -195,7 +182,7 @@ def _side_by_side(fleet: Fleet, cores: Floats, controller: HpaController) -> Fle
     """Run a sync of all at a time. Whole numbers are kept as floats, which saves turning them into such."""
     usage_cores = np.ascontiguousarray(np.roll(cores, 1, axis=1).T, np.float64) * 1000
     usage_cores[:1] = np.nan
-    request, low, high, target, now = (column.astype(np.float64) for column in fleet.columns)
+    request, low, high, target, now = (column.astype(np.float64) for column in fleet)
     recent = np.zeros((window_syncs(controller), len(now)))
     served = np.empty(usage_cores.shape, np.intp)
     highest, scalings, replica_syncs = now, np.zeros_like(now), np.zeros_like(now)

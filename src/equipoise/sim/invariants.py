@@ -15,7 +15,7 @@ class InvariantBroken(AssertionError):  # noqa: N818 - reads as a fact
     """An invariant does not hold."""
 
 
-def pods_are_not_too_many(workload: WorkloadState) -> str | None:
+def pods_are_not_too_many(workload: WorkloadState, _: SimState) -> str | None:
     """No more active pods than replicas and a rollout's surge, unless a reconcile is due."""
     count, most = len(workload.active()), room_for(workload)
     if count > most and not workload.is_reconcile_due:
@@ -23,7 +23,7 @@ def pods_are_not_too_many(workload: WorkloadState) -> str | None:
     return None
 
 
-def demand_is_conserved(workload: WorkloadState) -> str | None:
+def demand_is_conserved(workload: WorkloadState, _: SimState) -> str | None:
     """All work is with pods that serve, or counted as unserved."""
     work = math.fsum(pod.work_cores for pod in workload.pods.values())
     if not math.isclose(work + workload.unserved_cores, workload.demand_cores, rel_tol=1e-9, abs_tol=1e-9):
@@ -33,12 +33,11 @@ def demand_is_conserved(workload: WorkloadState) -> str | None:
     return f"work at pods that do not serve: {idle}" if idle else None
 
 
-def usage_is_within_limits(workload: WorkloadState) -> str | None:
+def usage_is_within_limits(workload: WorkloadState, _: SimState) -> str | None:
     """No pod uses more than its limit, or less than nothing."""
     for pod in workload.pods.values():
-        used = pod.counter.rate_cores if pod.counter else 0.0
-        if not 0 <= used <= pod.template.cpu_limit_cores:
-            return f"pod {pod.name} uses {used} cores"
+        if not 0 <= pod.rate_cores <= pod.template.cpu_limit_cores:
+            return f"pod {pod.name} uses {pod.rate_cores} cores"
     return None
 
 
@@ -52,7 +51,7 @@ def pods_are_indexed(workload: WorkloadState, state: SimState) -> str | None:
     return None
 
 
-def budgets_are_kept(workload: WorkloadState) -> str | None:
+def budgets_are_kept(workload: WorkloadState, _: SimState) -> str | None:
     """No budget allows less than nothing, or more than it has."""
     for pdb in workload.pdbs:
         status = pdb.status
@@ -71,21 +70,10 @@ def node_is_not_overfull(node: NodeState) -> str | None:
     return None
 
 
-OF_WORKLOADS: tuple[Callable[[WorkloadState], str | None], ...] = (
-    pods_are_not_too_many,
-    budgets_are_kept,
-)
-OF_LOADS: tuple[Callable[[WorkloadState], str | None], ...] = (demand_is_conserved, usage_is_within_limits)
+Invariant = Callable[[WorkloadState, SimState], str | None]
+OF_WORKLOADS: tuple[Invariant, ...] = (pods_are_not_too_many, budgets_are_kept, pods_are_indexed)
+OF_LOADS: tuple[Invariant, ...] = (demand_is_conserved, usage_is_within_limits)
 """What a load alone can break."""
-
-
-def _problems_of(
-    workload: WorkloadState, invariants: tuple[Callable[[WorkloadState], str | None], ...]
-) -> Iterator[str]:
-    for invariant in invariants:
-        problem = invariant(workload)
-        if problem:
-            yield f"{workload.ref}: {problem}"
 
 
 class Invariants:
@@ -99,21 +87,17 @@ class Invariants:
         self._versions: dict[object, str] = {}
 
     def check(self) -> None:
-        """Raise when anything does not hold."""
         for problem in self._problems():
             raise InvariantBroken(f"seed {self._state.seed}, at {self._state.now!r}: {problem}")
 
     def _problems(self) -> Iterator[str]:
         touched, self._state.touched = self._state.touched, set()
         reloaded, self._state.reloaded = self._state.reloaded, set()
-        for ref in touched:
-            workload = self._state.workloads[ref]
-            yield from _problems_of(workload, OF_WORKLOADS)
-            problem = pods_are_indexed(workload, self._state)
-            if problem:
-                yield f"{ref}: {problem}"
-        for ref in touched | reloaded:
-            yield from _problems_of(self._state.workloads[ref], OF_LOADS)
+        for refs, invariants in ((touched, OF_WORKLOADS), (touched | reloaded, OF_LOADS)):
+            for workload in map(self._state.workloads.__getitem__, refs):
+                for invariant in invariants:
+                    if problem := invariant(workload, self._state):
+                        yield f"{workload.ref}: {problem}"
         yield from self._evictions_kept_budgets()
         yield from self._no_write_was_lost()
 
@@ -123,8 +107,7 @@ class Invariants:
         if len(set(uids)) < len(uids):
             raise InvariantBroken(f"seed {self._state.seed}: an identity was used twice")
         for node in self._state.nodes.values():
-            problem = node_is_not_overfull(node)
-            if problem:
+            if problem := node_is_not_overfull(node):
                 raise InvariantBroken(f"seed {self._state.seed}, at {self._state.now!r}: {problem}")
 
     def _evictions_kept_budgets(self) -> Iterator[str]:

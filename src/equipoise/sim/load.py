@@ -1,13 +1,16 @@
-"""How much work a workload gets over time, in cores, and the CPU counter that a pod makes of its share.
+"""The demand on a workload over time, how it is split between its pods, and the CPU counter of each pod.
 
-A counter is kept as straight pieces, so that it can be read at any time without stepping through it.
+A counter is kept as straight pieces, so that it can be read at any time without stepping through it. Unequal
+shares are the causes of imbalance.
 """
 
-import csv
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Protocol
 
 DAY_SECONDS = 86400.0
@@ -28,7 +31,6 @@ class Constant:
     level_cores: float
 
     def cores(self, at: float) -> float:
-        """Return the demand at a Unix time."""
         del at
         return self.level_cores
 
@@ -43,78 +45,8 @@ class Diurnal:
     """Second of the day (UTC) of the highest demand."""
 
     def cores(self, at: float) -> float:
-        """Return the demand at a Unix time."""
         phase = 2 * math.pi * (at - self.peak_second) / DAY_SECONDS
         return max(0.0, self.mean_cores + self.swing_cores * math.cos(phase))
-
-
-@dataclass(frozen=True, slots=True)
-class Ramp:
-    """From one level to another, in a straight line between two times."""
-
-    from_cores: float
-    to_cores: float
-    starts_at: float
-    ends_at: float
-
-    def cores(self, at: float) -> float:
-        """Return the demand at a Unix time."""
-        done = (at - self.starts_at) / (self.ends_at - self.starts_at)
-        return self.from_cores + (self.to_cores - self.from_cores) * min(max(done, 0.0), 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Spike:
-    """A level, and a higher one for a while."""
-
-    level_cores: float
-    spike_cores: float
-    starts_at: float
-    length_seconds: float
-
-    def cores(self, at: float) -> float:
-        """Return the demand at a Unix time."""
-        is_spike = self.starts_at <= at < self.starts_at + self.length_seconds
-        return self.spike_cores if is_spike else self.level_cores
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """A recorded demand: each value holds until the next; the first one holds before it too."""
-
-    times: tuple[float, ...]
-    values: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if not self.times or len(self.times) != len(self.values):
-            raise ValueError("a trace needs as many values as times, and at least one")
-        if any(later <= earlier for earlier, later in zip(self.times, self.times[1:], strict=False)):
-            raise ValueError("the times of a trace must rise")
-        if not all(math.isfinite(value) and value >= 0 for value in self.values):
-            raise ValueError("the values of a trace must be finite and not negative")
-
-    @classmethod
-    def from_csv(cls, lines: Iterable[str], *, starts_at: float | None = None) -> "Trace":
-        """Read rows `ts,value`, with or without a head; `starts_at` moves the trace to begin there."""
-        rows = [row for row in csv.reader(lines) if row and row[0].strip() != "ts"]
-        times = [float(row[0]) for row in rows]
-        moved = 0.0 if starts_at is None or not times else starts_at - times[0]
-        return cls(tuple(time + moved for time in times), tuple(float(row[1]) for row in rows))
-
-    def cores(self, at: float) -> float:
-        """Return the demand at a Unix time."""
-        return self.values[max(bisect_right(self.times, at) - 1, 0)]
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """Several shapes on top of each other."""
-
-    shapes: tuple[Shape, ...]
-
-    def cores(self, at: float) -> float:
-        """Return the demand at a Unix time."""
-        return math.fsum(shape.cores(at) for shape in self.shapes)
 
 
 _PIECES_MAX = 1024
@@ -136,7 +68,6 @@ class CpuCounter:
 
     @property
     def rate_cores(self) -> float:
-        """How fast it grows now."""
         return self._rates[-1]
 
     @property
@@ -174,12 +105,11 @@ class CpuCounter:
         if at >= times[-1]:
             return self._totals[-1] + self._rates[-1] * (at - times[-1])
         index = bisect_right(times, at) - 1
-        return (
-            self._totals[index] + self._rates[index] * (at - times[index]) if index >= 0 else self._totals[0]
-        )
+        if index < 0:
+            return self._totals[0]
+        return self._totals[index] + self._rates[index] * (at - times[index])
 
     def mean_cores(self, since: float, until: float) -> float:
-        """Return the mean usage between two times."""
         if since >= self._times[-1]:
             return self._rates[-1]
         return (self.total(until) - self.total(since)) / (until - since)
@@ -202,3 +132,200 @@ class CpuCounter:
     def _read(self, at: float) -> float:
         index = bisect_right(self.resets, at)
         return self.total(at) - (self.total(self.resets[index - 1]) if index else 0.0)
+
+
+class Sharing(ABC):
+    """Splits the demand among the pods that serve, known by their UIDs; one whose shares stay as they are.
+
+    `settle` sets the pods that serve, and `shares` returns the share of each; the shares add up to 1.
+    """
+
+    _rng: Random
+    """Set by `begin`."""
+
+    def begin(self, rng: Random) -> None:
+        """Take the random generator; called once, before anything else."""
+        self._rng = rng
+
+    @abstractmethod
+    def settle(self, members: Sequence[str], replicas: int) -> None:
+        """Set the serving pods, in the order of their creation, and the workload's replicas."""
+
+    def drift(self, seconds: float) -> bool:
+        """Let so many seconds pass; return whether the shares changed."""
+        del seconds
+        return False
+
+    @abstractmethod
+    def shares(self) -> Mapping[str, float]:
+        """Return each serving pod's share."""
+
+
+class Even(Sharing):
+    """A fair load balancer: equal shares."""
+
+    _shares: Mapping[str, float]
+
+    def settle(self, members: Sequence[str], replicas: int) -> None:
+        del replicas
+        self._shares = {member: 1 / len(members) for member in members}
+
+    def shares(self) -> Mapping[str, float]:
+        return self._shares
+
+
+class Partitions(Sharing):
+    """A consumer group: partitions of unequal weight, reassigned when a member joins or leaves.
+
+    Reassignment is sticky and balances counts, never weights: what is hot stays hot wherever it goes. With
+    `is_stale` the first full group has got its partitions by chance, as after an unlucky start, and keeps
+    them until the membership changes.
+    """
+
+    def __init__(self, weights: Sequence[float], *, is_stale: bool = False) -> None:
+        total = math.fsum(weights)
+        self._weights = [weight / total for weight in weights]
+        self._is_stale = is_stale
+        self._owners: list[str] = [""] * len(weights)
+        self._members: Sequence[str] = ()
+
+    @classmethod
+    def skewed(cls, seed: int, count: int = 64, sigma: float = 1.0) -> "Partitions":
+        """Draw log-normal weights: a few keys are hot."""
+        rng = Random(seed)  # noqa: S311 - repeatable
+        return cls([rng.lognormvariate(0.0, sigma) for _ in range(count)])
+
+    @classmethod
+    def stale(cls, count: int = 24) -> "Partitions":
+        """Return partitions of equal weights, with unequal counts until a member is replaced."""
+        return cls([1.0] * count, is_stale=True)
+
+    def settle(self, members: Sequence[str], replicas: int) -> None:
+        self._members = members
+        if not members:
+            self._owners = [""] * len(self._owners)
+        elif self._is_stale and len(members) >= replicas:
+            self._is_stale = False
+            self._owners = [self._rng.choice(members) for _ in self._owners]
+        else:
+            self._reassign(members)
+
+    def _reassign(self, members: Sequence[str]) -> None:
+        counts = Counter(owner for owner in self._owners if owner in set(members))
+        floor, extra = divmod(len(self._owners), len(members))
+        # The members with most partitions keep the extra ones, so that the fewest partitions move.
+        ranked = sorted(members, key=lambda member: -counts[member])
+        rooms = {member: floor + (rank < extra) for rank, member in enumerate(ranked)}
+        homeless = []
+        for partition in self._rng.sample(range(len(self._owners)), len(self._owners)):
+            owner = self._owners[partition]
+            if rooms.get(owner, 0) > 0:
+                rooms[owner] -= 1
+            else:
+                homeless.append(partition)
+        empty = [member for member in members for _ in range(rooms[member])]
+        for partition, member in zip(sorted(homeless), empty, strict=True):
+            self._owners[partition] = member
+
+    def shares(self) -> Mapping[str, float]:
+        found = dict.fromkeys(self._members, 0.0)
+        for owner, weight in zip(self._owners, self._weights, strict=True):
+            if owner:
+                found[owner] += weight
+        return found
+
+
+class Leases(Sharing):
+    """Partitions that pods hold by leases: no pod releases one, and a new pod takes only a few.
+
+    What a pod held goes, when it ends, to those that hold fewest. All hold the same until the first `upset`,
+    which deals them out anew and unevenly, as when everybody restarts and the first take what they can.
+    """
+
+    UNEVEN = (25, 24, 12, 10, 8, 7, 5, 5)
+    """How many of 96 each of eight pods gets; other numbers of pods get the like."""
+
+    def __init__(self, *, taken_max: int = 5, taken_every_seconds: float = 30.0) -> None:
+        self._held: dict[str, int] = {}
+        self._takes: dict[str, int] = {}
+        """How many partitions a new pod may still take."""
+        self._is_even = True
+        self._taken_max = taken_max
+        self._taken_every_seconds = taken_every_seconds
+        self._due = 0.0
+
+    def upset(self) -> None:
+        """Deal the partitions out unevenly among those who serve now."""
+        self._is_even = False
+        members = self._rng.sample(list(self._held), len(self._held))
+        if not members:
+            return
+        total = sum(self.UNEVEN)
+        weights = [self.UNEVEN[place * len(self.UNEVEN) // len(members)] for place in range(len(members))]
+        counts = [total * weight // sum(weights) for weight in weights]
+        counts[0] += total - sum(counts)
+        self._held, self._takes = dict(zip(members, counts, strict=True)), {}
+
+    def settle(self, members: Sequence[str], replicas: int) -> None:
+        """Set the serving pods; leases of those that left go to the one that holds fewest."""
+        del replicas
+        before = {} if self._is_even else self._held
+        if before:
+            self._takes |= {member: self._taken_max for member in members if member not in before}
+        self._held = {member: before.get(member, 0) for member in members}
+        self._takes = {member: left for member, left in self._takes.items() if member in self._held}
+        for _ in range(sum(self.UNEVEN) - sum(self._held.values()) if members else 0):
+            self._held[min(self._held, key=lambda member: self._held[member])] += 1
+
+    def drift(self, seconds: float) -> bool:
+        """Move leases from the pod that holds most to new ones."""
+        takers = [member for member, left in self._takes.items() if left]
+        self._due = self._due + seconds / self._taken_every_seconds if takers else 0.0
+        count, self._due = int(self._due), self._due % 1.0
+        for member in takers * count:
+            richest = max(self._held, key=lambda other: self._held[other])
+            if self._takes[member] and self._held[richest] > self._held[member] + 1:
+                self._held[richest] -= 1
+                self._held[member] += 1
+                self._takes[member] -= 1
+        return count > 0
+
+    def shares(self) -> Mapping[str, float]:
+        return {member: held / sum(self.UNEVEN) for member, held in self._held.items()}
+
+
+class StickyConnections(Sharing):
+    """Long-lived connections: they stay where they are until their pod ends or they are renewed."""
+
+    def __init__(self, count: int = 600, *, renewed_per_second: float = 0.0) -> None:
+        self._count = count
+        self._renewed_per_second = renewed_per_second
+        self._due = 0.0
+        self._held: dict[str, int] = {}
+
+    def settle(self, members: Sequence[str], replicas: int) -> None:
+        """Set the serving pods; connections of those that left go to the others."""
+        del replicas
+        self._held = {member: self._held.get(member, 0) for member in members}
+        if members:
+            self._connect_rest()
+
+    def _connect_rest(self) -> None:
+        for member in self._rng.choices(list(self._held), k=self._count - sum(self._held.values())):
+            self._held[member] += 1
+
+    def drift(self, seconds: float) -> bool:
+        """Renew some connections, which may land anywhere."""
+        self._due += self._renewed_per_second * seconds
+        count = min(int(self._due), self._count)
+        if count < 1 or not self._held:
+            return False
+        self._due -= count
+        for member in self._rng.choices(list(self._held), weights=list(self._held.values()), k=count):
+            if self._held[member]:
+                self._held[member] -= 1
+        self._connect_rest()
+        return True
+
+    def shares(self) -> Mapping[str, float]:
+        return {member: held / self._count for member, held in self._held.items()}

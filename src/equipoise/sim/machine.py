@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from equipoise.core.cluster import Container
 from equipoise.core.errors import WorldFailed
 from equipoise.ports.node import ContainerRef, Counters, NodeContainer, NodeCounters, NodePod
 from equipoise.qos.execute import PodOwner
@@ -13,8 +14,7 @@ from equipoise.qos.policy import QosPolicy
 from equipoise.qos.state import AgentState
 from equipoise.sim.cluster import pod_view, workload_view
 from equipoise.sim.controllers import Kubelet
-from equipoise.sim.serving import PERIOD_US, usage_cores
-from equipoise.sim.state import NodeState, PodState, SimState
+from equipoise.sim.state import PERIOD_US, NodeState, PodState, SimState
 
 NANO = 10**9
 
@@ -39,11 +39,9 @@ class SimMachine:
         """The usage of ended pods, which is part of the machine's counter."""
 
     def boot_id(self) -> str:
-        """Return an id that differs from boot to boot."""
         return f"boot-{self._node.uid}"
 
     def read_node(self) -> NodeCounters:
-        """Read the machine's own counters."""
         self._check_alive()
         here = self._node.pods
         for uid in [uid for uid in self._known if uid not in here]:
@@ -59,11 +57,10 @@ class SimMachine:
         )
 
     def read(self, containers: Sequence[ContainerRef], *, is_deep: bool) -> Mapping[str, Counters]:
-        """Return the counters of containers by id; an ended one is absent."""
         self._check_alive()
-        there = self._containers()
+        here = self._containers()
         return {
-            ref.id: self._counters(*there[ref.id], is_deep=is_deep) for ref in containers if ref.id in there
+            ref.id: self._counters(*here[ref.id], is_deep=is_deep) for ref in containers if ref.id in here
         }
 
     def set_quota(self, container: ContainerRef, quota_us: int) -> bool:
@@ -76,7 +73,7 @@ class SimMachine:
         pod.quotas[name] = quota_us
         self._state.log("QuotaWritten", pod.ref, f"{name} {quota_us}")
         if pod.counter is not None:
-            pod.counter.set_rate(self._state.now, usage_cores(pod))
+            pod.counter.set_rate(self._state.now, pod.usage_cores)
             pod.workload.spread_at = self._state.now
         return True
 
@@ -88,9 +85,7 @@ class SimMachine:
 
     def quota_of(self, pod: PodState, container: str) -> int:
         """Return the quota in a container's cgroup: the one written, or that of its limit."""
-        asked = next(each for each in pod.template.containers if each.name == container)
-        limit_us = quota_of(round((asked.cpu_limit_cores or 0.0) * NANO), PERIOD_US)
-        return pod.quotas.get(container, limit_us)
+        return pod.quotas.get(container, _limit_us(pod.template.container(container)))
 
     @property
     def _monotonic(self) -> float:
@@ -109,8 +104,7 @@ class SimMachine:
         nanos = round(_nanos(pod, self._state.now) * pod.template.part(name))
         if not is_deep:
             return Counters(nanos, self._monotonic)
-        asked = next(each for each in pod.template.containers if each.name == name)
-        memory = round(asked.memory_request_bytes or 0.0)
+        memory = round(pod.template.container(name).memory_request_bytes or 0.0)
         return Counters(nanos, self._monotonic, memory, 0, self.quota_of(pod, name), PERIOD_US)
 
     def _check_alive(self) -> None:
@@ -134,15 +128,12 @@ class SimNodeContext:
         self._policy = policy
 
     def pods(self) -> Sequence[NodePod]:
-        """Return the pods of this node."""
         return [_node_pod(pod) for pod in self._node.pods.values()]
 
     def policy(self) -> QosPolicy:
-        """Return all policies as one."""
         return self._policy()
 
     def whose(self, pod: NodePod) -> PodOwner | None:
-        """Return the workload that a pod belongs to; None if it no longer exists."""
         found = self._node.pods.get(pod.uid)
         if found is None:
             return None
@@ -150,15 +141,12 @@ class SimNodeContext:
         return PodOwner(view.ref, is_whole=view.replicas_ready >= view.replicas_wanted)
 
     def labels(self) -> Mapping[str, str]:
-        """Return the node's labels."""
         return dict(self._node.labels)
 
     def is_scheduling_disabled(self) -> bool:
-        """Return whether our own taint is on the node."""
         return self._node.is_closed
 
     def set_scheduling(self, *, is_disabled: bool, sentence: str) -> None:
-        """Add our taint to the node, or remove it."""
         self._node.is_closed = is_disabled
         self._state.log("Tainted" if is_disabled else "Untainted", self._node.name, sentence)
         self._kubelet.freed()
@@ -199,18 +187,18 @@ class SimDisk:
     content: AgentState = field(default_factory=AgentState)
 
     def load(self) -> AgentState:
-        """Read what was left."""
         return self.content
 
     def save(self, state: AgentState) -> None:
-        """Replace it."""
         self.content = state
+
+
+def _limit_us(container: Container) -> int:
+    return quota_of(round((container.cpu_limit_cores or 0.0) * NANO), PERIOD_US)
 
 
 def is_free(machine: SimMachine, pod: PodState) -> bool:
     """Return whether every container of a pod may use what its limit says."""
-    for each in pod.template.containers:
-        limit_us = quota_of(round((each.cpu_limit_cores or 0.0) * NANO), PERIOD_US)
-        if machine.quota_of(pod, each.name) not in {limit_us, UNLIMITED}:
-            return False
-    return True
+    return all(
+        machine.quota_of(pod, each.name) in {_limit_us(each), UNLIMITED} for each in pod.template.containers
+    )

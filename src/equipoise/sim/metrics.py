@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.core.cluster import Container
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import CpuUsage
 from equipoise.ports.cluster import Grouping, Measure, Reduction, UsageHistory
@@ -46,11 +45,11 @@ class SimMetrics:
     def cpu_usage(
         self, pods_by_namespace: Mapping[str, Sequence[str]], at: float, window_seconds: float
     ) -> CpuUsage:
-        """Read the CPU usage of all these pods as of a time."""
         at = self._asked(at)
         rows: list[tuple[str, str, str, float, float, float, int]] = []
         wrong = 0
-        pods, gone, is_plain = self._state.pods, self._state.gone, not self._has_spoilt
+        pods, gone, faults = self._state.pods, self._state.gone, self._state.faults
+        is_plain = not faults.of(FaultKind.METRICS_GAP) and not faults.of(FaultKind.METRICS_NAN)
         for namespace, names_of_pods in pods_by_namespace.items():
             for name in names_of_pods:
                 pod = pods.get((namespace, name)) or gone.get((namespace, name))
@@ -61,10 +60,8 @@ class SimMetrics:
                 if math.isnan(cores):
                     wrong += len(pod.template.containers)
                     continue
-                rows += [
-                    (namespace, name, each, cores * part, sampled_at, span, count)
-                    for each, part in pod.template.parts
-                ]
+                for each, part in pod.template.parts:
+                    rows.append((namespace, name, each, cores * part, sampled_at, span, count))
         columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(7)]
         stamps, spans, counts = (np.array(column, dtype=np.float64) for column in columns[4:])
         return CpuUsage(
@@ -112,12 +109,6 @@ class SimMetrics:
         if any(_covers(fault, time) for fault in lost for time in samples):
             return _Rate(math.nan, samples[-1], 0.0, 0)
         return _Rate(counter.rate(samples), samples[-1], samples[-1] - samples[0], len(samples))
-
-    @property
-    def _has_spoilt(self) -> bool:
-        """Return whether any sample was ever lost or wrong."""
-        faults = self._state.faults
-        return bool(faults.of(FaultKind.METRICS_GAP) or faults.of(FaultKind.METRICS_NAN))
 
     def _plain_rate(self, pod: PodState, counter: CpuCounter, since: float, until: float) -> _Rate | None:
         """Return the rate where nothing was lost or restarted: two samples say it all."""
@@ -196,7 +187,7 @@ class SimHistory:
                 varied = np.maximum(0.0, 1.0 + noise * spread.standard_normal(count))
                 key = (workload.ref.namespace, name, container)
                 self._series[key] = CounterSamples(end - count + 1, (demand * part * varied).tolist())
-                self._memory[key] = _memory(workload.template.containers, container)
+                self._memory[key] = workload.template.container(container).memory_request_bytes or 0.0
 
     def read(
         self,
@@ -258,12 +249,10 @@ class SimHistory:
     def _keep(self, pod: PodState, place: int, cores: float) -> None:
         for container, part in pod.template.parts:
             key = (pod.workload.ref.namespace, pod.name, container)
-            series = self._series.get(key)
-            if series is None:
-                series = self._series[key] = CounterSamples(place, [])
+            series = self._series.setdefault(key, CounterSamples(place, []))
             series.cores += [float("nan")] * (place - series.first - len(series.cores))
             series.cores.append(cores * part)
-            self._memory[key] = _memory(pod.template.containers, container)
+            self._memory[key] = pod.template.container(container).memory_request_bytes or 0.0
 
     def _forget(self, before: int) -> None:
         for key, series in list(self._series.items()):
@@ -276,10 +265,6 @@ class SimHistory:
 
 def _place(at: float) -> int:
     return round(at // STEP_SECONDS)
-
-
-def _memory(containers: Sequence[Container], name: str) -> float:
-    return next(each.memory_request_bytes or 0.0 for each in containers if each.name == name)
 
 
 def _on(series: CounterSamples, places: Whole) -> NDArray[np.float64]:

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 from equipoise.core.quantity import NANO, Quantity, print_seconds
 from equipoise.core.reason import Code
+from equipoise.engine.isolation import ignore
 from equipoise.proportional.decide import assess
 from equipoise.proportional.functions import CompiledPolicy, Inputs, Slot, target
 from equipoise.proportional.parse import read_spec
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.smoothing import ProportionalMemory
-
-ClusterInputs = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,6 @@ class ClusterShape:
 
     @property
     def observation_count(self) -> int:
-        """The number of observations of the cluster."""
         return max(1, round(self.hours * 3600 / self.interval_seconds))
 
     def sized(self, ready: int) -> dict[str, int]:
@@ -55,7 +53,7 @@ class SizeHistory:
 
     times: list[int]
     """Milliseconds."""
-    inputs: list[ClusterInputs]
+    inputs: list[Inputs]
 
     @property
     def hours(self) -> float:
@@ -89,7 +87,6 @@ def rolling_update(cluster: ClusterShape, rng: random.Random) -> Iterator[int]:
 
 
 def node_flap(cluster: ClusterShape, rng: random.Random) -> Iterator[int]:
-    """Return a history in which one node flaps between Ready and NotReady."""
     while True:
         yield from _steady(cluster.nodes, rng.uniform(20, 240), cluster)
         yield from _steady(cluster.nodes - 1, rng.uniform(20, 120), cluster)
@@ -134,12 +131,13 @@ def generate(name: str, cluster: ClusterShape, seed: int) -> SizeHistory:
     begun = replace(cluster, nodes=cluster.nodes + rng.randint(-spread, spread))
     walk = WALKS[name](begun, rng)
     step = round(cluster.interval_seconds * 1000)
-    sizes = [cluster.sized(nodes) for nodes in islice(walk, cluster.observation_count)]
-    return SizeHistory([number * step for number in range(cluster.observation_count)], list(sizes))
+    sizes: list[Inputs] = [cluster.sized(nodes) for nodes in islice(walk, cluster.observation_count)]
+    return SizeHistory([number * step for number in range(len(sizes))], sizes)
 
 
 NONE, AS_WRITTEN = "none", "as written"
 DELAY_SECONDS = 300
+PERCENTILE = {"target": 0.8, "lowThreshold": 0.6, "highThreshold": 0.95, "windowSeconds": 300}
 PARTS = 20
 """A default segment is a twentieth of the cluster; a default shift, and a default level, two."""
 
@@ -194,30 +192,27 @@ def strategies(policy: ScalingPolicySpec, start: Inputs) -> list[SmoothingStrate
     shift = down.get("inputs") or {name: _tenth(start[name]) for name in sorted(policy.inputs)}
     seconds = down.get("delaySeconds", DELAY_SECONDS)
     span, far = print_seconds(seconds), ", ".join(f"{size} {name}" for name, size in shift.items())
-    share = own.get(
-        "percentile", {"target": 0.8, "lowThreshold": 0.6, "highThreshold": 0.95, "windowSeconds": 300}
-    )
+    share = own.get("percentile", PERCENTILE)
     shares = f"{share['lowThreshold']:g}/{share['target']:g}/{share['highThreshold']:g}"
-    smoothings = {
-        "delay by inputs": ({"delayScaleDown": {"inputs": shift}}, f"down after {far}"),
-        "delay by time": ({"delayScaleDown": {"delaySeconds": seconds}}, f"down after {span}"),
-        "delay by both": (
-            {"delayScaleDown": {"inputs": shift, "delaySeconds": seconds}},
-            f"down after {far}, or {span}",
-        ),
-        "percentile": ({"percentile": share}, f"{shares} of {print_seconds(share['windowSeconds'])}"),
-    }
-    found = [SmoothingStrategy(NONE, "every target at once", _compiled(bare))]
-    found.append(_segmented(policy, bare, start))
-    found.append(_quantized(policy, bare, start))
+    by_inputs, by_time = {"inputs": shift}, {"delaySeconds": seconds}
+    smoothings = (
+        ("delay by inputs", f"down after {far}", {"delayScaleDown": by_inputs}),
+        ("delay by time", f"down after {span}", {"delayScaleDown": by_time}),
+        ("delay by both", f"down after {far}, or {span}", {"delayScaleDown": by_inputs | by_time}),
+        ("percentile", f"{shares} of {print_seconds(share['windowSeconds'])}", {"percentile": share}),
+    )
+    found = [
+        SmoothingStrategy(NONE, "every target at once", _compiled(bare)),
+        _segmented(policy, start),
+        _quantized(policy, start),
+    ]
     found += [
         SmoothingStrategy(name, settings, _compiled(bare | {"smoothing": smoothing}))
-        for name, (smoothing, settings) in smoothings.items()
+        for name, settings, smoothing in smoothings
     ]
     if read_spec(bare, "strategy") != policy:
-        found.append(
-            SmoothingStrategy(AS_WRITTEN, "the policy itself", _with_cache(CompiledPolicy.of(policy)))
-        )
+        itself = _with_cache(CompiledPolicy.of(policy))
+        found.append(SmoothingStrategy(AS_WRITTEN, "the policy itself", itself))
     return found
 
 
@@ -258,7 +253,7 @@ def study(
     policy: ScalingPolicySpec,
     start: Inputs,
     histories: Iterable[SizeHistory],
-    on_progress: Callable[[int], object] | None = None,
+    on_progress: Callable[[int], object] = ignore,
 ) -> list[StrategySummary]:
     """Run every strategy through every history, and return the means."""
     compared = strategies(policy, start)
@@ -269,8 +264,7 @@ def study(
         hours += history.hours
         for strategy in compared:
             outcomes.setdefault(strategy.name, []).append(judge(run(strategy, history), model))
-        if on_progress is not None:
-            on_progress(done)
+        on_progress(done)
     return [_summary(strategy, outcomes[strategy.name], hours) for strategy in compared]
 
 
@@ -293,14 +287,19 @@ def _document(policy: ScalingPolicySpec) -> Document:
     return written
 
 
+def _rules(document: Document) -> list[Document]:
+    """Return the rules for requests and limits of all containers."""
+    resources = [container["resources"] for container in document["containers"]]
+    return [rule for each in resources for section in ("requests", "limits") for rule in each[section]]
+
+
 def _bare(policy: ScalingPolicySpec) -> Document:
     """Leave out segments, levels and smoothing."""
     document = _document(policy) | {"smoothing": {}}
     for container in document["containers"]:
         container["quantization"] = []
-        for section in ("requests", "limits"):
-            for rule in container["resources"][section]:
-                rule["function"]["segments"] = []
+    for rule in _rules(document):
+        rule["function"]["segments"] = []
     return document
 
 
@@ -322,55 +321,39 @@ def _with_cache(compiled: CompiledPolicy) -> CompiledPolicy:
 
 
 def _tenth(nanos: int) -> str:
-    """Return a tenth of a size, at least one."""
     return str(Quantity(max(1, round(nanos / NANO / PARTS * 2)) * NANO))
 
 
-def _segmented(policy: ScalingPolicySpec, bare: Document, start: Inputs) -> SmoothingStrategy:
-    own = _document(policy)
-    document = _bare(policy)
-    has_own = any(part.function.segments for part in _rules(policy))
-    for written, container in zip(own["containers"], document["containers"], strict=True):
-        for section in ("requests", "limits"):
-            for written_rule, rule in zip(
-                written["resources"][section], container["resources"][section], strict=True
-            ):
-                every = _twentieth(start.get(rule["function"].get("input", ""), 0))
-                default = [{"at": 0, "every": every}] if every else []
-                rule["function"]["segments"] = written_rule["function"]["segments"] if has_own else default
+def _segmented(policy: ScalingPolicySpec, start: Inputs) -> SmoothingStrategy:
+    own, document = _rules(_document(policy)), _bare(policy)
+    has_own = any(rule["function"]["segments"] for rule in own)
+    for written, rule in zip(own, _rules(document), strict=True):
+        every = _twentieth(start.get(rule["function"].get("input", ""), 0))
+        default = [{"at": 0, "every": every}] if every else []
+        rule["function"]["segments"] = written["function"]["segments"] if has_own else default
     inputs = ", ".join(f"{_twentieth(start[name])} {name}" for name in sorted(policy.inputs))
     return SmoothingStrategy(
-        "segments", "the policy's" if has_own else f"every {inputs}", _compiled(bare | document)
+        "segments", "the policy's" if has_own else f"every {inputs}", _compiled(document)
     )
 
 
-def _quantized(policy: ScalingPolicySpec, bare: Document, start: Inputs) -> SmoothingStrategy:
-    own = _document(policy)["containers"]
-    document, settings = _bare(policy), []
+def _quantized(policy: ScalingPolicySpec, start: Inputs) -> SmoothingStrategy:
+    own, document = _document(policy)["containers"], _bare(policy)
     if any(container["quantization"] for container in own):
         for written, container in zip(own, document["containers"], strict=True):
             container["quantization"] = written["quantization"]
-        return SmoothingStrategy("quantization", "the policy's", _compiled(bare | document))
-    compiled = CompiledPolicy.of(read_spec(bare, "strategy"))
+        return SmoothingStrategy("quantization", "the policy's", _compiled(document))
+    settings = []
+    slots = CompiledPolicy.of(read_spec(document, "strategy")).slots
     for container in document["containers"]:
-        levels: Mapping[str, str] = {
-            slot.resource.value: _level(slot, start)
-            for slot in compiled.slots
-            if slot.container == container["name"]
+        levels = {
+            slot.resource.value: _level(slot, start) for slot in slots if slot.container == container["name"]
         }
         container["quantization"] = [{"resource": name, "base": base} for name, base in levels.items()]
         settings += [f"{base} of {name}" for name, base in levels.items()]
     return SmoothingStrategy(
-        "quantization", f"every {', '.join(dict.fromkeys(settings))}", _compiled(bare | document)
+        "quantization", f"every {', '.join(dict.fromkeys(settings))}", _compiled(document)
     )
-
-
-def _rules(policy: ScalingPolicySpec) -> list[Any]:
-    return [
-        rule
-        for container in policy.containers
-        for rule in (*container.resources.requests, *container.resources.limits)
-    ]
 
 
 def _twentieth(nanos: int) -> str:

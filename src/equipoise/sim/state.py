@@ -19,13 +19,12 @@ from equipoise.core.cluster import (
     Workload,
     WorkloadRef,
 )
+from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import BYTES_MAX
 from equipoise.sim import template as names
-from equipoise.sim.faults import Faults, Timeline
-from equipoise.sim.hpa import HpaController, HpaPod, SimulatedHpaSpec
-from equipoise.sim.hpa_behavior import HpaMemory
-from equipoise.sim.load import CpuCounter, Shape
-from equipoise.sim.sharing import Sharing
+from equipoise.sim.faults import FaultKind, Faults, Timeline
+from equipoise.sim.hpa import HpaController, HpaMemory, HpaPod, SimulatedHpaSpec
+from equipoise.sim.load import CpuCounter, Shape, Sharing
 from equipoise.sim.template import Budget, BudgetStatus, Portion, Template
 
 
@@ -67,6 +66,8 @@ class SimSettings:
 
 
 STATEFUL_SET = "StatefulSet"
+PERIOD_US = 100_000
+"""The period of a CPU quota."""
 
 
 @dataclass(slots=True, eq=False)
@@ -143,13 +144,29 @@ class PodState:
         return self.is_ready and self.deletion_at is None and self.node is not None and self.node.is_alive
 
     @property
-    def is_active(self) -> bool:
-        """Return whether its controller counts it."""
-        return self.deletion_at is None
+    def rate_cores(self) -> float:
+        """How fast its counter grows now; 0 before its containers run."""
+        return 0.0 if self.counter is None else self.counter.rate_cores
+
+    @property
+    def usage_cores(self) -> float:
+        """What it uses: work times its node's factor, within its limit and the quotas of its cgroups."""
+        if self.node is None or not self.node.is_alive:
+            return 0.0
+        if self.is_serving:
+            wanted = self.template.idle_cores + self.work_cores * self.node.cpu_factor
+        else:
+            wanted = self.template.start_cores if self.deletion_at is None else self.template.idle_cores
+        used = min(wanted, self.limit_cores)
+        # The container that is at its quota slows the whole pod: they work together.
+        for name, part in self.template.parts if self.quotas else ():
+            quota_us = self.quotas.get(name, -1)
+            if quota_us >= 0 and part > 0:
+                used = min(used, quota_us / PERIOD_US / part)
+        return used
 
     @property
     def ref(self) -> PodRef:
-        """Its name and identity."""
         return PodRef(self.workload.ref.namespace, self.name, self.uid)
 
 
@@ -179,6 +196,7 @@ class WorkloadState:
     generation_observed: int = 0
     is_reconcile_due: bool = False
     serving: tuple[str, ...] = ()
+    """The UIDs among which the demand was split."""
     demand_cores: float = 0.0
     unserved_cores: float = 0.0
     spread_at: float = 0.0
@@ -186,8 +204,14 @@ class WorkloadState:
     version: int = 0
     view: Workload | None = None
 
+    @property
+    def containers(self) -> tuple[Container, ...]:
+        return self.template.containers
+
+    def serving_pods(self) -> list[PodState]:
+        return [pod for pod in self.pods.values() if pod.is_serving]
+
     def active(self) -> list[PodState]:
-        """Return the pods that count."""
         return [pod for pod in self.pods.values() if pod.deletion_at is None]
 
 
@@ -295,11 +319,9 @@ class SimState:
 
     @property
     def now(self) -> float:
-        """The time."""
         return self.timeline.now
 
     def log(self, kind: str, subject: object, detail: object = "") -> None:
-        """Write one line of history."""
         entry = HistoryEntry(self.now, kind, str(subject), str(detail))
         self.history.append(entry)
         self._hash.update(f"{entry.at!r} {entry.kind} {entry.subject} {entry.detail}\n".encode())
@@ -312,8 +334,12 @@ class SimState:
             digest.update(f"{pod.uid} {used!r}\n".encode())
         return digest.hexdigest()
 
+    def check_api(self) -> None:
+        """Raise WorldFailed while the API server does not answer."""
+        if self.faults.now(FaultKind.API_UNAVAILABLE):
+            raise WorldFailed("the API server does not answer (simulated)")
+
     def next_version(self) -> int:
-        """Return the next resource version."""
         self.version += 1
         return self.version
 

@@ -38,14 +38,12 @@ class SimStore:
         self.commits: list[Commit] = []
 
     def read(self, workload: WorkloadRef) -> Stored:
-        """Read an entry; an absent one is empty."""
-        self._check_available()
+        self._check_store()
         data, version = self._entries.get(workload, (b"{}", ""))
         return Stored(msgspec.json.decode(data), version)
 
     def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
-        """Read every entry at once."""
-        self._check_available()
+        self._check_store()
         return {
             workload.canonical: Stored(msgspec.json.decode(data), version)
             for workload, (data, version) in self._entries.items()
@@ -53,8 +51,7 @@ class SimStore:
         }
 
     def write(self, workload: WorkloadRef, data: Mapping[str, Any], version: str) -> Stored:
-        """Write an entry if it still has this version."""
-        self._check_available()
+        self._check_store()
         whose = {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name}
         encoded = msgspec.json.encode({"workload": whose} | dict(data))
         if len(encoded) > self._state.settings.store_bytes_max:
@@ -71,121 +68,100 @@ class SimStore:
         return Stored(msgspec.json.decode(encoded), written)
 
     def is_newest(self, workload: WorkloadRef, version: str) -> bool:
-        """Return whether an entry still has this version."""
         return self._entries.get(workload, (b"", ""))[1] == version
 
-    def _check_available(self) -> None:
+    def _check_store(self) -> None:
         for kind in (FaultKind.API_UNAVAILABLE, FaultKind.STORE_UNAVAILABLE):
             if self._state.faults.now(kind):
                 raise WorldFailed("the store does not answer (simulated)")
 
 
-POLICY_API_VERSION, POLICY_KIND = "equipoise.dev/v1alpha1", "RotationPolicy"
-
-
-class SimPolicies:
-    """Policies and their statuses."""
-
-    def __init__(
-        self, state: SimState, api_version: str = POLICY_API_VERSION, kind: str = POLICY_KIND
-    ) -> None:
-        self._state = state
-        self._kind = (api_version, kind)
-        self._objects: dict[tuple[str, str], PolicyObject] = {}
-        self.writes = 0
-        """How often a status was written."""
-
-    def add(self, namespace: str, name: str, spec: Mapping[str, Any]) -> PolicyObject:
-        """Create a policy, or replace the spec of an existing one."""
-        before = self._objects.get((namespace, name))
-        version = self._state.next_version()
-        if before is None:
-            ref = ObjectRef(*self._kind, namespace, name, f"policy-{version}")
-            made = PolicyObject(ref, 1, str(version), copy.deepcopy(spec), {})
-        else:
-            made = replace(
-                before,
-                generation=before.generation + 1,
-                version=str(version),
-                spec=copy.deepcopy(spec),
-            )
-        self._objects[namespace, name] = made
-        return made
-
-    def remove(self, namespace: str, name: str) -> None:
-        """Delete a policy."""
-        del self._objects[namespace, name]
-
-    def policies(self) -> Sequence[PolicyObject]:
-        """Return the policies."""
-        self._check_available()
-        return list(self._objects.values())
-
-    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
-        """Replace a status, unless the policy has changed since it was read or was deleted."""
-        self._check_available()
-        key = (policy.ref.namespace, policy.ref.name)
-        current = self._objects.get(key)
-        if current is None or current.version != policy.version:
-            raise StoreConflict(f"{policy.ref.name} is not at version {policy.version}")
-        written = str(self._state.next_version())
-        self._objects[key] = replace(current, version=written, status=copy.deepcopy(status))
-        self.writes += 1
-
-    def _check_available(self) -> None:
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE) is not None:
-            raise WorldFailed("the API server does not answer (simulated)")
-
-
-class SimPauses:
-    """The pauses of namespaces. A namespace exists once a workload is in it."""
-
-    def __init__(self, state: SimState) -> None:
-        self._state = state
-        self._paused: dict[str | None, str] = {}
-
-    def pause(self, namespace: str | None, who: str) -> None:
-        """Stop every action in a namespace, or everywhere."""
-        self._paused[namespace] = who
-
-    def resume(self, namespace: str | None) -> None:
-        """Remove the pause."""
-        self._paused.pop(namespace, None)
-
-    def pause_of(self, namespace: str) -> str | None:
-        """Return who or what paused this namespace, or None; raises WorldFailed if that is unknown."""
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE) is not None:
-            raise WorldFailed("the API server does not answer (simulated)")
-        if None in self._paused:
-            return f"everything is paused: {self._paused[None]}"
-        if namespace not in self._state.namespaces:
-            raise WorldFailed(f"namespace {namespace}: not known, so nobody can say whether it is paused")
-        who = self._paused.get(namespace)
-        return None if who is None else f"namespace {namespace} is paused: {who}"
-
-
-ANALYSIS_API_VERSION = "analysis.crane.io/v1alpha1"
-
-
-class SimAnalyses:
-    """Analytics and Recommendations."""
+class CustomResources:
+    """Objects of definitions, with generations and resource versions as the API server counts them."""
 
     def __init__(self, state: SimState) -> None:
         self._state = state
         self._objects: dict[str, PolicyObject] = {}
         """By UID."""
-        self.whose = Standing.OURS
+        self.writes = 0
+        """How often a balancer has written anything."""
         self.unknown_fields: frozenset[str] = frozenset()
         """Fields of a status that the definition does not know, and so drops."""
-        self.writes = 0
-        """How often anything was written."""
+
+    def _of(self, kind: str) -> list[PolicyObject]:
+        self._state.check_api()
+        return [one for one in self._objects.values() if one.ref.kind == kind]
+
+    def _apply(self, ref: ObjectRef, spec: Mapping[str, Any], labels: Mapping[str, str]) -> PolicyObject:
+        """Create an object, or replace the spec of the one with this name."""
+        for before in self._objects.values():
+            if ref[:-1] == before.ref[:-1]:  # all but the UID
+                return self._replace_spec(before, spec)
+        return self._put(PolicyObject(ref, 1, "", copy.deepcopy(spec), {}, dict(labels), self._state.now))
+
+    def _replace_spec(self, before: PolicyObject, spec: Mapping[str, Any]) -> PolicyObject:
+        return self._put(replace(before, generation=before.generation + 1, spec=copy.deepcopy(spec)))
+
+    def _replace_status(self, seen: PolicyObject, status: Mapping[str, Any]) -> None:
+        current = self._unchanged(seen)
+        self.writes += 1
+        accepted = {key: value for key, value in status.items() if key not in self.unknown_fields}
+        self._put(replace(current, status=copy.deepcopy(accepted)))
+
+    def _unchanged(self, seen: PolicyObject) -> PolicyObject:
+        """Return an object as it is; raise StoreConflict if it changed or was deleted since it was seen."""
+        self._state.check_api()
+        current = self._objects.get(seen.ref.uid)
+        if current is None or current.version != seen.version:
+            raise StoreConflict(f"{seen.ref.name} is not at version {seen.version}")
+        return current
+
+    def _put(self, one: PolicyObject) -> PolicyObject:
+        written = replace(one, version=str(self._state.next_version()))
+        self._objects[one.ref.uid] = written
+        return written
+
+
+class SimPolicies(CustomResources):
+    """Policies of one kind, and their statuses."""
+
+    def __init__(
+        self, state: SimState, api_version: str = "equipoise.dev/v1alpha1", kind: str = "RotationPolicy"
+    ) -> None:
+        super().__init__(state)
+        self._api_version, self._kind = api_version, kind
+
+    def add(self, namespace: str, name: str, spec: Mapping[str, Any]) -> PolicyObject:
+        """Create a policy, or replace the spec of an existing one."""
+        uid = f"policy-{self._state.version + 1}"
+        return self._apply(ObjectRef(self._api_version, self._kind, namespace, name, uid), spec, {})
+
+    def remove(self, namespace: str, name: str) -> None:
+        key = (namespace, name)
+        (uid,) = (one.ref.uid for one in self._objects.values() if (one.ref.namespace, one.ref.name) == key)
+        del self._objects[uid]
+
+    def policies(self) -> Sequence[PolicyObject]:
+        return self._of(self._kind)
+
+    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
+        self._replace_status(policy, status)
+
+
+ANALYSIS_API_VERSION = "analysis.crane.io/v1alpha1"
+
+
+class SimAnalyses(CustomResources):
+    """Analytics and Recommendations."""
+
+    def __init__(self, state: SimState) -> None:
+        super().__init__(state)
+        self.whose = Standing.OURS
+        """Who installed the definitions."""
 
     def ask(self, namespace: str, name: str, spec: Mapping[str, Any]) -> PolicyObject:
         """Create an Analytics, or replace the spec of an existing one."""
-        for before in self.analytics():
-            if (before.ref.namespace, before.ref.name) == (namespace, name):
-                return self._put(replace(before, generation=before.generation + 1, spec=copy.deepcopy(spec)))
-        return self._add("Analytics", namespace, name, spec, {})
+        return self._apply(self._ref("Analytics", namespace, name), spec, {})
 
     def want(self, name: str, adoption: str) -> PolicyObject:
         """Set the adoption of a Recommendation, as a user does."""
@@ -201,69 +177,60 @@ class SimAnalyses:
         }
 
     def definition_owner(self) -> tuple[Standing, str]:
-        """Return who installed the definitions."""
-        self._check_available()
+        self._state.check_api()
         return self.whose, ""
 
     def analytics(self) -> Sequence[PolicyObject]:
-        """Return all Analytics."""
         return self._of("Analytics")
 
     def recommendations(self) -> Sequence[PolicyObject]:
-        """Return all Recommendations."""
         return self._of("Recommendation")
 
     def create(self, manifest: Mapping[str, Any]) -> PolicyObject:
         """Create a Recommendation with a generated name."""
-        self._check_available()
+        self._state.check_api()
         meta = manifest["metadata"]
         name = meta["generateName"] + template.suffix(self._state.rng)
         self.writes += 1
-        return self._add("Recommendation", meta["namespace"], name, manifest["spec"], meta["labels"])
+        ref = self._ref("Recommendation", meta["namespace"], name)
+        return self._apply(ref, manifest["spec"], meta["labels"])
 
     def set_adoption(self, recommendation: PolicyObject, adoption: str) -> PolicyObject:
-        """Set the adoption of a Recommendation."""
-        current = self._current(recommendation)
+        current = self._unchanged(recommendation)
         self.writes += 1
-        spec = {**current.spec, "adoptionType": adoption}
-        return self._put(replace(current, generation=current.generation + 1, spec=spec))
+        return self._replace_spec(current, {**current.spec, "adoptionType": adoption})
 
     def write_status(self, about: PolicyObject, status: Mapping[str, Any]) -> None:
-        """Replace a status, unless the object has changed since it was read or was deleted."""
-        current = self._current(about)
-        self.writes += 1
-        accepted = {key: value for key, value in status.items() if key not in self.unknown_fields}
-        self._put(replace(current, status=copy.deepcopy(accepted)))
+        self._replace_status(about, status)
 
     def delete(self, recommendation: PolicyObject) -> None:
-        """Delete this object, by its UID."""
-        self._check_available()
+        self._state.check_api()
         self.writes += 1
         self._objects.pop(recommendation.ref.uid, None)
 
-    def _of(self, kind: str) -> list[PolicyObject]:
-        self._check_available()
-        return [one for one in self._objects.values() if one.ref.kind == kind]
+    def _ref(self, kind: str, namespace: str, name: str) -> ObjectRef:
+        return ObjectRef(ANALYSIS_API_VERSION, kind, namespace, name, template.uid(self._state.rng))
 
-    def _current(self, expected: PolicyObject) -> PolicyObject:
-        self._check_available()
-        current = self._objects.get(expected.ref.uid)
-        if current is None or current.version != expected.version:
-            raise StoreConflict(f"{expected.ref.name} is not at version {expected.version}")
-        return current
 
-    def _add(
-        self, kind: str, namespace: str, name: str, spec: Mapping[str, Any], labels: Mapping[str, str]
-    ) -> PolicyObject:
-        ref = ObjectRef(ANALYSIS_API_VERSION, kind, namespace, name, template.uid(self._state.rng))
-        made = PolicyObject(ref, 1, "", copy.deepcopy(spec), {}, dict(labels), self._state.now)
-        return self._put(made)
+class SimPauses:
+    """The pauses of namespaces. A namespace exists once a workload is in it."""
 
-    def _put(self, one: PolicyObject) -> PolicyObject:
-        written = replace(one, version=str(self._state.next_version()))
-        self._objects[one.ref.uid] = written
-        return written
+    def __init__(self, state: SimState) -> None:
+        self._state = state
+        self._paused: dict[str | None, str] = {}
 
-    def _check_available(self) -> None:
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE) is not None:
-            raise WorldFailed("the API server does not answer (simulated)")
+    def pause(self, namespace: str | None, who: str) -> None:
+        """Stop every action in a namespace, or everywhere."""
+        self._paused[namespace] = who
+
+    def resume(self, namespace: str | None) -> None:
+        self._paused.pop(namespace, None)
+
+    def pause_of(self, namespace: str) -> str | None:
+        self._state.check_api()
+        if None in self._paused:
+            return f"everything is paused: {self._paused[None]}"
+        if namespace not in self._state.namespaces:
+            raise WorldFailed(f"namespace {namespace}: not known, so nobody can say whether it is paused")
+        who = self._paused.get(namespace)
+        return None if who is None else f"namespace {namespace} is paused: {who}"

@@ -7,22 +7,24 @@ the simulator itself and not from any metric.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from equipoise.core.cluster import WorkloadRef
-from equipoise.core.decision import Record
-from equipoise.core.ledger import Ledger
-from equipoise.engine.isolation import Isolation
-from equipoise.ports import FailedTurn
-from equipoise.rotation.loop import DEFAULTS, CyclePlanner, RotationLoop
-from equipoise.rotation.observe import Ports
-from equipoise.rotation.policy import RotationPolicy
-from equipoise.rotation.progress import BALANCER, RotationMemory
-from equipoise.rotation.status import assign
-from equipoise.sim.scenes import Unbalanced, is_whole, unbalanced
+from equipoise.core.reason import Code
+from equipoise.engine.isolation import ignore
+from equipoise.sim.experiment import (
+    CYCLE_SECONDS,
+    DRAWS_PER_WORLD_MAX,
+    Experiment,
+    PlanStrategy,
+    Unbalanced,
+    enforce,
+    is_whole,
+    plan_now,
+    rotation_loop,
+    rotation_memory,
+)
 from equipoise.sim.state import WorkloadState
 from equipoise.sim.world import World
 
@@ -35,7 +37,7 @@ class WorkloadWatch:
 
     def __init__(self, world: World, workload: WorkloadState) -> None:
         self._workload = workload
-        self.ready_min = sum(pod.is_serving for pod in workload.pods.values())
+        self.ready_min = len(workload.serving_pods())
         self.peak_cores = 0.0
         """The most that any pod used while another was away."""
         world.state.listeners.append(self._notice)
@@ -43,121 +45,35 @@ class WorkloadWatch:
     def _notice(self, workload: WorkloadState) -> None:
         if workload is not self._workload:
             return
-        serving = [pod for pod in workload.pods.values() if pod.is_serving]
+        serving = workload.serving_pods()
         self.ready_min = min(self.ready_min, len(serving))
         if len(serving) < workload.replicas:
-            used = (pod.counter.rate_cores for pod in serving if pod.counter is not None)
-            self.peak_cores = max(self.peak_cores, *used, 0.0)
+            self.peak_cores = max([self.peak_cores, *(pod.rate_cores for pod in serving)])
 
 
 def hottest_cores(world: World, workload: WorkloadState, window_seconds: float) -> float:
     """Return the mean usage of the busiest serving pod over the window that ends now."""
-    since, until = world.now - window_seconds, world.now
+    counters = (pod.counter for pod in workload.serving_pods() if pod.counter is not None)
     return max(
-        (
-            pod.counter.mean_cores(since, until)
-            for pod in workload.pods.values()
-            if pod.is_serving and pod.counter is not None
-        ),
-        default=0.0,
+        (counter.mean_cores(world.now - window_seconds, world.now) for counter in counters), default=0.0
     )
 
 
-def run_until_measured(world: World, workload: WorkloadState, window_seconds: float) -> bool:
-    """Advance until all pods have served for one whole window; return whether they did in time."""
+def run_until_measured(world: World, workload: WorkloadState, window_seconds: float) -> None:
+    """Advance until all pods have served for one whole window, but for an hour at most."""
     ends_at = world.now + _WHOLE_MAX_SECONDS
     while world.now < ends_at:
-        if is_whole(workload):
-            changed_at = max(pod.ready_changed_at for pod in workload.pods.values())
-            if world.now >= changed_at + window_seconds:
-                return True
+        changed_at = max((pod.ready_changed_at for pod in workload.pods.values()), default=world.now)
+        if is_whole(workload) and world.now >= changed_at + window_seconds:
+            return
         world.advance(_STEP_SECONDS)
-    return False
-
-
-CYCLE_SECONDS = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class OnlyLeader:
-    """Is always the leader: a study has one replica."""
-
-    def epoch(self) -> int | None:
-        """Return the only epoch."""
-        return 1
-
-
-@dataclass(frozen=True, slots=True)
-class NoJournal:
-    """Drops all records: a study reads the simulated cluster only."""
-
-    def append(self, *records: Record, is_whole: bool = False) -> None:
-        """Forget these."""
-
-
-def enforce(world: World, settings: Mapping[str, Any]) -> None:
-    """Ask for the rotation of all workloads there are, with these settings of the policy."""
-    for namespace in world.state.namespaces:
-        world.policies.add(namespace, "all", {**settings, "selector": {}, "mode": "Enforce"})
-
-
-def ports(world: World) -> Ports:
-    """Return the ports of a rotation in a simulated cluster."""
-    numbers = count()
-    return Ports(
-        cluster=world.cluster,
-        metrics=world.metrics,
-        pauses=world.pauses,
-        leadership=OnlyLeader(),
-        store=world.store,
-        actuator=world.actuator,
-        journal=NoJournal(),
-        new_id=lambda _: f"id-{next(numbers)}",
-        now=world.clock.now,
-    )
-
-
-def rotation_loop(world: World) -> RotationLoop:
-    """Return the production loop on the ports of a simulated cluster."""
-    return RotationLoop(ports(world), world.policies, interval_seconds=CYCLE_SECONDS)
-
-
-def rotation_memory(world: World, workload: WorkloadRef) -> RotationMemory:
-    """Return the memory of rotation in a workload's ledger."""
-    ledger = Ledger.from_data(world.store.read(workload).data)
-    return RotationMemory.from_data(ledger.memory.get(BALANCER, {}))
 
 
 CLOSED_LOOP, SEED, HOT_ONLY, HOTTEST, LEFT_ALONE = "closed loop", "seed", "hot only", "hottest", "left alone"
+
+
 CLOSED_LOOP_MAX_SECONDS = 4 * 3600.0
 """How long the closed loop may take for one rotation."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanStrategy:
-    """The plan at one moment, held actions included: the hottest pods first, then the coldest."""
-
-    pods: Sequence[str]
-    hot: Sequence[str]
-    predicted_percent: float
-
-
-def plan_now(scene: Unbalanced, settings: Mapping[str, Any]) -> PlanStrategy | None:
-    """Return what the production loop would decide, without doing it; None when nothing is hot."""
-    world = scene.world
-    enforce(world, settings)
-    targets, _ = assign(world.policies.policies(), world.cluster.workloads())
-    planner = CyclePlanner(ports(world), DEFAULTS, Isolation(), is_acting=False)
-    _, ((_, planned),) = planner.plan_cycle(targets, world.now)
-    assert not isinstance(planned, FailedTurn), planned
-    # What is held was to follow what is not.
-    actions = [*planned.decision.actions, *(held.action for held in planned.decision.held)]
-    plan = planned.details.plan
-    if not actions:
-        return None
-    assert plan is not None, "only a plan has actions"
-    assert plan.improvement_percent is not None, "only an improvement is worth a rotation"
-    return PlanStrategy([action.pod for action in actions], plan.hot, plan.improvement_percent)
 
 
 Strategy = Callable[[Unbalanced, PlanStrategy, Mapping[str, Any]], int]
@@ -195,38 +111,15 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
-DRAWS_PER_WORLD_MAX = 30
-"""How many worlds may be drawn for one in which something is hot."""
 _NOISE = 1.001
 """Less than this is no change for the worse, but the way in which floats are added up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Experiment:
-    """How large the workload is, and how its policy is set."""
-
-    pods: int = 6
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def policy(self) -> RotationPolicy:
-        """The settings, checked."""
-        return RotationPolicy.model_validate(self.settings)
-
-    def world(self, cause: str, seed: int) -> Unbalanced:
-        """Make a world whose pods can be judged."""
-        policy = self.policy
-        age_seconds = max(policy.candidate_age_min_seconds, policy.metrics_window_seconds) + 60
-        return unbalanced(seed, cause, pods=self.pods, age_seconds=age_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One rotation in one world."""
 
-    cause: str
     strategy: str
-    seed: int
     evicted: int
     predicted_percent: float
     before_cores: float
@@ -277,10 +170,9 @@ def _trial(
     evicted = STRATEGIES[name](scene, plan, experiment.settings) if name in STRATEGIES else 0
     world.advance(waits_seconds)
     run_until_measured(world, workload, window_seconds)
+    is_logged = any(entry.kind == "Scaled" for entry in world.state.history)
     return Trial(
-        cause=cause,
         strategy=name,
-        seed=seed,
         evicted=evicted,
         predicted_percent=plan.predicted_percent,
         before_cores=before,
@@ -288,7 +180,7 @@ def _trial(
         peak_cores=watch.peak_cores,
         ready_min=watch.ready_min,
         took_seconds=world.now - began_at,
-        has_scaled=workload.replicas != replicas or any(entry.kind == "Scaled" for entry in world.history),
+        has_scaled=is_logged or workload.replicas != replicas,
     )
 
 
@@ -349,14 +241,13 @@ class CauseStudied:
     summaries: Sequence[StrategyMeasured]
 
     def of(self, strategy: str) -> StrategyMeasured:
-        """Return the summary of one strategy."""
         return next(each for each in self.summaries if each.strategy == strategy)
 
 
 def study(
-    cause: str, worlds: int, experiment: Experiment, *, on_progress: Callable[[int], object] = int
+    cause: str, worlds: int, experiment: Experiment, *, on_progress: Callable[[int], object] = ignore
 ) -> CauseStudied:
-    """Draw worlds until something was hot in so many of them, and rotate in each; `told` hears how many."""
+    """Draw worlds until something was hot in so many of them, and rotate in each."""
     fired: list[list[Trial]] = []
     drawn = 0
     while len(fired) < worlds and drawn < worlds * DRAWS_PER_WORLD_MAX:
@@ -368,3 +259,94 @@ def study(
     done = [trial for found in fired for trial in found]
     summaries = [summary(name, done) for name in (*STRATEGIES, LEFT_ALONE)]
     return CauseStudied(cause, len(fired), drawn, summaries)
+
+
+HOURS_MAX = 12.0
+QUIET_SECONDS = 2 * 3600.0
+"""For so long without a hot pod, a workload counts as balanced."""
+
+
+@dataclass(frozen=True, slots=True)
+class FutilityRun:
+    """The production loop in one world, until it gave up or its time was over."""
+
+    rotations: int
+    """How many it had ended by then."""
+    rotations_failed: int | None
+    """After how many in a row that did not help it declared the workload futile; None: it did not."""
+    evicted: int
+    hours: float
+    has_hot_pods: bool
+    """Whether the algorithm would rotate still, if nothing held it."""
+
+
+def run_until_futile(
+    scene: Unbalanced, experiment: Experiment, *, hours_max: float = HOURS_MAX
+) -> FutilityRun:
+    """Run the production loop on and on; the first `Futile` ends it."""
+    world, ref = scene.world, scene.workload.ref
+    enforce(world, experiment.settings)
+    loop = rotation_loop(world)
+    began_at, ended_at, rotations = world.now, 0.0, 0
+    hot_at, failed = world.now, None
+    while failed is None and world.now < min(began_at + hours_max * 3600, hot_at + QUIET_SECONDS):
+        world.advance(CYCLE_SECONDS)
+        (decision,) = loop.cycle(world.now).decisions
+        if decision.reason.code is not Code.NO_HOT_PODS:
+            hot_at = world.now
+        last = rotation_memory(world, ref).last
+        if last is not None and last.ended_at != ended_at:
+            ended_at, rotations = last.ended_at, rotations + 1
+        if decision.reason.code is Code.FUTILE:
+            failed = rotation_memory(world, ref).failures
+    is_hot = plan_now(scene, experiment.settings) is not None
+    hours = (world.now - began_at) / 3600
+    return FutilityRun(rotations, failed, len(world.state.evictions), hours, is_hot)
+
+
+@dataclass(frozen=True, slots=True)
+class Futility:
+    """All runs of one cause."""
+
+    cause: str
+    worlds: int
+    futile: int
+    """In how many the loop gave up,"""
+    rotations_failed_max: int | None
+    """after at most so many rotations in a row that did not help."""
+    balanced: int
+    """In how many no pod is hot any more."""
+    rotations_median: float | None
+    evicted_median: float | None
+    hours: float
+    """How long the others were watched."""
+
+
+def futility(
+    cause: str,
+    worlds: int,
+    experiment: Experiment,
+    *,
+    hours_max: float = HOURS_MAX,
+    on_progress: Callable[[int], object] = ignore,
+) -> Futility:
+    """Run the loop on in so many worlds in which something is hot at first."""
+    runs: list[FutilityRun] = []
+    for seed in range(worlds * DRAWS_PER_WORLD_MAX):
+        if plan_now(experiment.world(cause, seed), experiment.settings) is None:
+            continue
+        runs.append(run_until_futile(experiment.world(cause, seed), experiment, hours_max=hours_max))
+        on_progress(len(runs))
+        if len(runs) == worlds:
+            break
+    failed = [run.rotations_failed for run in runs if run.rotations_failed is not None]
+    return Futility(
+        cause=cause,
+        worlds=len(runs),
+        futile=len(failed),
+        rotations_failed_max=max(failed, default=None),
+        balanced=sum(run.rotations_failed is None and not run.has_hot_pods for run in runs),
+        rotations_median=_median([run.rotations for run in runs]),
+        evicted_median=_median([run.evicted for run in runs]),
+        hours=hours_max,
+    )

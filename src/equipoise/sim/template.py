@@ -8,6 +8,7 @@ import hashlib
 import math
 import uuid
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Literal
 
@@ -22,7 +23,6 @@ class Delay:
     sigma: float = 0.0
 
     def draw(self, rng: Random) -> float:
-        """Draw one duration."""
         if not self.sigma:
             return self.median_seconds
         return self.median_seconds * math.exp(rng.gauss(0.0, self.sigma))
@@ -62,52 +62,36 @@ class Template:
 
     def __post_init__(self) -> None:
         """Work out once what is asked for at every step."""
-        of_pod = {
-            "parts": tuple((each.name, self.part(each.name)) for each in self.containers),
-            "cpu_request_cores": math.fsum(each.cpu_request_cores or 0.0 for each in self.containers),
-            "memory_request_bytes": math.fsum(each.memory_request_bytes or 0.0 for each in self.containers),
-            "cpu_limit_cores": math.fsum(each.cpu_limit_cores or math.inf for each in self.containers),
-        }
-        for name, value in of_pod.items():
-            object.__setattr__(self, name, value)
+        own, fix = self.containers, partial(object.__setattr__, self)
+        fix("parts", tuple((each.name, self.part(each.name)) for each in own))
+        fix("cpu_request_cores", math.fsum(each.cpu_request_cores or 0.0 for each in own))
+        fix("memory_request_bytes", math.fsum(each.memory_request_bytes or 0.0 for each in own))
+        fix("cpu_limit_cores", math.fsum(each.cpu_limit_cores or math.inf for each in own))
 
     @property
     def qos_class(self) -> str:
         """The class that Kubernetes would give these containers."""
-        pairs = [
-            (request, limit)
-            for container in self.containers
-            for request, limit in (
-                (container.cpu_request_cores, container.cpu_limit_cores),
-                (container.memory_request_bytes, container.memory_limit_bytes),
-            )
-        ]
+        pairs = [(each.cpu_request_cores, each.cpu_limit_cores) for each in self.containers]
+        pairs += [(each.memory_request_bytes, each.memory_limit_bytes) for each in self.containers]
         if not any(request or limit for request, limit in pairs):
             return "BestEffort"
-        return (
-            "Guaranteed"
-            if all(limit and request in {None, limit} for request, limit in pairs)
-            else "Burstable"
-        )
+        is_guaranteed = all(limit and request in {None, limit} for request, limit in pairs)
+        return "Guaranteed" if is_guaranteed else "Burstable"
+
+    def container(self, name: str) -> Container:
+        return next(each for each in self.containers if each.name == name)
 
     def part(self, container: str) -> float:
-        """Return the part of the pod's usage that a container has."""
-        for index, own in enumerate(self.containers):
-            if own.name == container:
-                return self.split[index] if index < len(self.split) else 0.0
-        return 0.0
+        names = [each.name for each in self.containers]
+        return dict(zip(names, self.split, strict=False)).get(container, 0.0)
 
 
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """What Kubernetes spells random suffixes with: no vowels, so no words; no look-alikes."""
 
-_HASH_LENGTH = 10
-_SUFFIX_LENGTH = 5
-
 
 def suffix(rng: Random) -> str:
-    """Draw the last part of a pod's name."""
-    return "".join(rng.choices(ALPHABET, k=_SUFFIX_LENGTH))
+    return "".join(rng.choices(ALPHABET, k=5))
 
 
 def uid(rng: Random) -> str:
@@ -118,7 +102,7 @@ def uid(rng: Random) -> str:
 def template_hash(template: object, revision: int) -> str:
     """Name a revision of a template: the same one always gets the same name."""
     digest = hashlib.sha256(f"{revision} {template!r}".encode()).digest()
-    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in digest[:_HASH_LENGTH])
+    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in digest[:10])
 
 
 def seeded(seed: int, purpose: str) -> Random:

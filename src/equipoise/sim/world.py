@@ -1,25 +1,17 @@
 """A whole cluster behind the ports, on simulated time: the same seed gives the same history, to the byte."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 from equipoise.core.cluster import HpaMetric, Requirement, Selector, WorkloadRef
 from equipoise.sim import template as names
+from equipoise.sim.actions import SimActuator, SimSizes
 from equipoise.sim.autoscaling import Autoscaling, SimApplier
 from equipoise.sim.cluster import SimCluster
-from equipoise.sim.controllers import Kubelet, Replication, Scheduler
-from equipoise.sim.eviction import EvictionApi, SimActuator, SimClock
+from equipoise.sim.controllers import Kubelet, Replication, Scheduler, Serving
 from equipoise.sim.faults import Happening, Timeline
-from equipoise.sim.hpa import SimulatedHpaSpec
-from equipoise.sim.hpa_behavior import Behavior
+from equipoise.sim.hpa import Behavior, SimulatedHpaSpec
 from equipoise.sim.invariants import Invariants
-from equipoise.sim.load import Constant, Shape
+from equipoise.sim.load import Constant, Even, Shape, Sharing
 from equipoise.sim.metrics import SimMetrics
-from equipoise.sim.serving import Serving
-from equipoise.sim.sharing import Even, Sharing
-from equipoise.sim.sizes import SimSizes
 from equipoise.sim.state import (
-    HistoryEntry,
     HpaState,
     NodeState,
     PdbState,
@@ -31,10 +23,17 @@ from equipoise.sim.state import (
 from equipoise.sim.store import SimPauses, SimPolicies, SimStore
 from equipoise.sim.template import Budget, Portion, Template
 
-STARTED_AT = 1_750_000_000.0
-"""A Sunday in June 2025."""
-
 UTILIZATION_70 = HpaMetric("Resource", "cpu", "Utilization", 70)
+
+
+class SimClock:
+    """Simulated time, as the port `Clock`."""
+
+    def __init__(self, state: SimState) -> None:
+        self._state = state
+
+    def now(self) -> float:
+        return self._state.now
 
 
 class World:
@@ -44,7 +43,7 @@ class World:
         self,
         seed: int,
         *,
-        started_at: float = STARTED_AT,
+        started_at: float = 1_750_000_000.0,  # a Sunday in June 2025
         settings: SimSettings | None = None,
         is_checked: bool = True,
     ) -> None:
@@ -52,17 +51,15 @@ class World:
         self._timeline = Timeline(started_at)
         self.state = SimState(seed, self._timeline, self.settings)
         self.kubelet = Kubelet(self.state)
-        scheduler = Scheduler(self.state, self.kubelet)
-        self.disruption = EvictionApi(self.state, self.kubelet)
-        self._serving = Serving(self.state)
-        self._replication = Replication(self.state, self.kubelet, scheduler)
+        self._scheduler = Scheduler(self.state, self.kubelet)
+        self.actuator = SimActuator(self.state, self.kubelet)
+        serving = Serving(self.state)
+        Replication(self.state, self.kubelet, self._scheduler)
         self._autoscaling = Autoscaling(self.state)
-        self._scheduler = scheduler
         self.faults = self.state.faults
         self.clock = SimClock(self.state)
         self.cluster = SimCluster(self.state)
         self.metrics = SimMetrics(self.state, self.advance)
-        self.actuator = SimActuator(self.state, self.disruption)
         self.applier = SimApplier(self.state, self._autoscaling)
         self.sizes = SimSizes(self.state, self.roll_out, self.kubelet.crash)
         self.store = SimStore(self.state)
@@ -70,28 +67,16 @@ class World:
         self.pauses = SimPauses(self.state)
         self.invariants = Invariants(self.state, self.store)
         self._is_checked = is_checked
-        self.every(self.settings.load_step_seconds, self._serving.step)
+        self.every(self.settings.load_step_seconds, serving.step)
 
     @property
     def now(self) -> float:
-        """The time."""
         return self._timeline.now
 
-    @property
-    def history(self) -> Sequence[HistoryEntry]:
-        """All that happened, in order."""
-        return self.state.history
-
-    def history_hash(self) -> str:
-        """Return a digest of the history and of what every pod has used."""
-        return self.state.history_hash()
-
     def advance(self, seconds: float) -> None:
-        """Advance simulated time by so many seconds."""
         self.run_until(self.now + seconds)
 
     def run_until(self, when: float) -> None:
-        """Advance simulated time to a moment."""
         self._timeline.run_until(when, self._settled)
         if self._is_checked:
             self.invariants.check_nodes()
@@ -101,15 +86,11 @@ class World:
         if self._is_checked:
             self.invariants.check()
 
-    def every(
-        self, seconds: float, happening: Happening, *, first_after_seconds: float | None = None
-    ) -> None:
+    def every(self, seconds: float, happening: Happening) -> None:
         """Call something at this interval, such as one cycle of a production loop."""
-        wait = seconds if first_after_seconds is None else first_after_seconds
-        self._timeline.every(seconds, happening, first_at=self.now + wait)
+        self._timeline.every(seconds, happening, first_at=self.now + seconds)
 
     def at(self, when: float, happening: Happening) -> None:
-        """Call something at this time."""
         self._timeline.at(when, happening)
 
     def add_node(
@@ -165,7 +146,7 @@ class World:
             rng=names.seeded(self.state.seed, f"{namespace}/{name}"),
         )
         workload.sharing.begin(names.seeded(self.state.seed, f"{namespace}/{name} sharing"))
-        self._begin_revision(workload)
+        workload.owner_uids.setdefault(workload.revision, names.uid(workload.rng))
         for pdb in self.state.pdbs:
             _join(pdb, workload)
         self.state.workloads[workload.ref] = workload
@@ -183,18 +164,8 @@ class World:
         behavior: Behavior | None = None,
         name: str = "",
     ) -> HpaState:
-        """Add an HPA that scales a workload."""
         spec = SimulatedHpaSpec(metrics, replicas_min, replicas_max, behavior)
-        hpa = HpaState(name or workload.ref.name, names.uid(self.state.rng), workload, spec)
-        hpa.desired, hpa.version = workload.replicas, self.state.next_version()
-        self.state.hpas.append(hpa)
-        self._autoscaling.begin(hpa)
-        return hpa
-
-    def edit_hpa(self, hpa: HpaState, who: str, *, replicas_max: int) -> None:
-        """Change an HPA as another field manager, who owns the field from then on."""
-        hpa.spec, hpa.view = replace(hpa.spec, replicas_max=replicas_max), None
-        hpa.edited_by, hpa.version = who, self.state.next_version()
+        return self._autoscaling.add(name or workload.ref.name, workload, spec)
 
     def add_pdb(
         self, namespace: str, name: str, budget: Budget, *, labels: tuple[tuple[str, str], ...] | None = None
@@ -206,20 +177,8 @@ class World:
         self.state.pdbs.append(pdb)
         for workload in self.state.namespaces.get(namespace, ()):
             _join(pdb, workload)
-        self.disruption.sync_soon(pdb)
+        self.actuator.sync_soon(pdb)
         return pdb
-
-    def pause_autoscaler(self, workload: WorkloadState, why: str) -> None:
-        """Pause the autoscaling of a workload, as an annotation for KEDA does; the replicas stay."""
-        self.state.log("AutoscalerPaused", workload.ref, why)
-        self.state.autoscaler_pauses[workload.ref] = why
-        self.state.next_version()
-
-    def resume_autoscaler(self, workload: WorkloadState) -> None:
-        """Remove the pause."""
-        self.state.log("AutoscalerResumed", workload.ref)
-        self.state.autoscaler_pauses.pop(workload.ref, None)
-        self.state.next_version()
 
     def scale(self, workload: WorkloadState, replicas: int) -> None:
         """Set the number of replicas, as `kubectl scale` does."""
@@ -234,12 +193,9 @@ class World:
         workload.generation += 1
         workload.revisions += 1
         workload.revision = names.template_hash(template, workload.revisions)
-        self._begin_revision(workload)
+        workload.owner_uids.setdefault(workload.revision, names.uid(workload.rng))
         self.state.log("RolledOut", workload.ref, workload.revision)
         self.state.workload_changed(workload)
-
-    def _begin_revision(self, workload: WorkloadState) -> None:
-        workload.owner_uids.setdefault(workload.revision, names.uid(workload.rng))
 
     def remove_node(self, node: NodeState) -> None:
         """Remove an empty node, as a cluster autoscaler does after it has drained the node."""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import scripts as running
-from equipoise.adapters.redis.lua import source
+from equipoise.adapters.redis.scripts import source
 from tests.support.explorer.running import explore
 from tests.support.explorer.scenes import SMALL
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise.adapters.prometheus.remote_read import batches as chunks
-from equipoise.adapters.prometheus.remote_read import samples
+from equipoise.adapters.prometheus.remote_read import read as samples
 from equipoise.adapters.prometheus.remote_read.batches import BatchWindow, SeriesBatch, decoded
 from equipoise.adapters.prometheus.remote_read.frames import DamagedFrame, FrameTooLarge
 from tests.support.prometheus.encoding import (
@@ -193,7 +193,7 @@ def _answered(
     data: Sequence[tuple[Mapping[str, str], list[Sample]]], **options: int
 ) -> list[tuple[str, list[Sample]]]:
     message = samples.unpack(samples_answer(data), 1 << 20)
-    return series(samples.decoded(message, *EVER, BatchWindow(**options)))
+    return series(samples.decoded_samples(message, *EVER, BatchWindow(**options)))
 
 
 @settings(deadline=None)

@@ -220,12 +220,14 @@ def test_the_service_proxy_carries_it_or_says_that_it_is_forbidden() -> None:
         )
 
     with serving(answer) as server:
-        api = _Api(server.url)
+        api: Any = _Api(server.url)
         assert len(read(RemoteRead(ServiceProxy(api, "mon", "prom", "web")))) == 3
         assert api.asked[0][0] == "POST"
     forbidden = answers(b'{"kind":"Status","message":"forbidden"}', {}, 403)
-    with serving(lambda _: forbidden) as server, pytest.raises(NotOffered, match="forbidden"):
-        RemoteRead(ServiceProxy(_Api(server.url), "mon", "prom", "web")).probe()
+    with serving(lambda _: forbidden) as server:
+        api = _Api(server.url)
+        with pytest.raises(NotOffered, match="forbidden"):
+            RemoteRead(ServiceProxy(api, "mon", "prom", "web")).probe()
 
 
 class _GetsOnly:

@@ -8,10 +8,10 @@ from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionAnswer, EvictionResult
 from equipoise.ports.node import ContainerRef, Counters, NodeContainer, NodeCounters, NodePod
 from equipoise.qos.loop import NodeCycleReport, QosLoop
-from equipoise.qos.objects import assemble
 from equipoise.qos.plan_file import _object
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.state import AgentState, StateStore
+from equipoise.qos.waterlines import assemble
 from tests.support.qos.worlds import ACTIONS, Document
 
 START = 1_800_000_000.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from equipoise.adapters.kubernetes import Client, Limits, Unreachable
+from equipoise.adapters.kubernetes import Client, Unreachable
+from equipoise.adapters.kubernetes.client import Limits
 from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.ports import Leadership
 

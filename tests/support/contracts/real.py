@@ -56,9 +56,7 @@ class RealOperator:
         self.namespace = namespace
         kind = ROTATION_POLICY
         self._path = f"/apis/{kind.group}/{kind.version}/namespaces/{namespace}/{kind.plural}"
-        policies = KubernetesPolicies(
-            client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
-        )
+        policies = KubernetesPolicies(client, kind)
         # A namespace of the fact's own stands for the operator's, so that facts do not pause each other.
         pauses = NamespacePauses(client, operator_namespace=namespace)
         self.policies: Policies = policies

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from equipoise.core.cluster import Container, HpaMetric, Pod, WorkloadRef
 from equipoise.ports import Actuator, Applier, Cluster, Leadership, Metrics, Pauses, Policies, Store, Stored
 from equipoise.sim import Template, World
-from equipoise.sim.load import Constant
-from equipoise.sim.sharing import Partitions
+from equipoise.sim.load import Constant, Partitions
 from equipoise.sim.template import Budget
+from tests.support.sim import autoscalers
 from tests.support.sim.election import SimCandidate, SimLease
 
 T = TypeVar("T")
@@ -82,13 +82,15 @@ class SimulatedWorld:
 
     def edit_hpa(self, name: str, who: str, replicas_max: int) -> None:
         (found,) = (hpa for hpa in self.sim.state.hpas if hpa.name == name)
-        self.sim.edit_hpa(found, who, replicas_max=replicas_max)
+        autoscalers.edit_hpa(self.sim, found, who, replicas_max=replicas_max)
 
     def pause_autoscaler(self, target: WorkloadRef, by: str) -> None:
-        self.sim.pause_autoscaler(self.sim.state.workloads[target], f"ScaledObject is paused by {by}")
+        autoscalers.pause_autoscaler(
+            self.sim, self.sim.state.workloads[target], f"ScaledObject is paused by {by}"
+        )
 
     def resume_autoscaler(self, target: WorkloadRef) -> None:
-        self.sim.resume_autoscaler(self.sim.state.workloads[target])
+        autoscalers.resume_autoscaler(self.sim, self.sim.state.workloads[target])
 
     def hold_terminating(self, pods: Sequence[Pod]) -> None:
         """Nothing to do: a pod stays until time passes."""

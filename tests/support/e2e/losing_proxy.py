@@ -6,7 +6,8 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from equipoise.adapters.kubernetes import Client, Limits
+from equipoise.adapters.kubernetes import Client
+from equipoise.adapters.kubernetes.client import Limits
 from tests.support.kubernetes.server import Asked, Player, Stage, playing, target_of
 from tests.testbed import ControlPlane
 

@@ -73,10 +73,7 @@ def main() -> None:
     kind = ROTATION_POLICY
     policies = KubernetesPolicies(
         client,
-        group=kind.group,
-        version=kind.version,
-        name=kind.name,
-        plural=kind.plural,
+        kind,
         namespaces=(asked.namespace,),
     )
     marks = Path(asked.kubeconfig).parent / f"signalled-{asked.identity}-{asked.namespace}"
@@ -100,7 +97,7 @@ def main() -> None:
         on_step=on_step,
     )
     loop = RotationLoop(ports, policies)
-    for part in (election, pauses, policies.reflector):
+    for part in (election, pauses.reflector, policies.reflector):
         part.start()
     _run(loop, election)
 

@@ -7,20 +7,20 @@ from typing import Any
 
 from equipoise.adapters.kubernetes import ApiError, CachedCluster, Client
 from equipoise.adapters.kubernetes.actions import KubernetesActuator
-from equipoise.adapters.kubernetes.advice import KubernetesAnalyses
 from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.adapters.kubernetes.pauses import NamespacePauses
-from equipoise.adapters.kubernetes.policies import Definition, KubernetesPolicies
+from equipoise.adapters.kubernetes.policies import Definition, KubernetesAnalyses, KubernetesPolicies
 from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.core.cluster import ObjectRef, PodRef, WorkloadRef
 from equipoise.core.ledger import Ledger
-from equipoise.crd.definition import Standing
+from equipoise.crd.definition import DefinedKind, Standing
 from equipoise.ports import PolicyObject
 from equipoise.recommendation.analytics import new_recommendation
 from equipoise.recommendation.policy import AdoptionType, AdviceType
 from tests.support.contracts.elections import be_patient
 from tests.support.e2e.pausing import said_of
+from tests.support.kubernetes.reflected_kinds import stop_all
 from tests.testbed import ControlPlane, wait_until
 from tests.testbed.api import Api
 
@@ -83,7 +83,7 @@ def make_analytics(plane: ControlPlane, name: str, **more: str) -> None:
 
 def _policies(client: Client) -> KubernetesPolicies:
     return KubernetesPolicies(
-        client, group="equipoise.dev", version="v1alpha1", name="RotationPolicy", plural="rotationpolicies"
+        client, DefinedKind("equipoise.dev", "v1alpha1", "RotationPolicy", "rotationpolicies", "", {})
     )
 
 
@@ -111,8 +111,8 @@ def see(release: Release, namespace: str | None = None) -> None:
     cluster = CachedCluster(release.client, namespace=namespace)
     pauses = NamespacePauses(release.client, operator_namespace=release.namespace)
     reflectors = [*cluster.reflectors, pauses.reflector]
-    cluster.start()
-    pauses.start()
+    for reflector in reflectors:
+        reflector.start()
     try:
         wait_until(
             lambda: _watching(reflectors) or _problems(reflectors),
@@ -125,8 +125,7 @@ def see(release: Release, namespace: str | None = None) -> None:
         wait_until(lambda: said_of(pauses, SHOP) is None, "nothing paused", SYNC_SECONDS)
         assert cluster.autoscaler_pauses() == {}
     finally:
-        cluster.stop()
-        pauses.stop()
+        stop_all(reflectors)
 
 
 def say(release: Release) -> None:
@@ -210,7 +209,7 @@ def advise(release: Release) -> None:
             objects.write_status(one, {"observedGeneration": one.generation})
     without_status = KubernetesAnalyses(release.client, reflectors.append)
     without_status._definitions = {  # as Crane's are
-        plural: Definition(Standing.FOREIGN, has_status=False) for plural in ("analytics", "recommendations")
+        kind: Definition(Standing.FOREIGN, has_status=False) for kind in ("Analytics", "Recommendation")
     }
     path = f"/apis/analysis.crane.io/v1alpha1/namespaces/{SHOP}/analytics/{name}"
     version = release.plane.api.get(path)["metadata"]["resourceVersion"]

@@ -44,9 +44,7 @@ def scale(release: Release, namespace: str | None = None) -> None:
     """See policies, DaemonSets and VPAs, and answer a policy twice against the same version."""
     name, kind = f"{release.name}-scaling", SCALING_POLICY
     make_scaling_policy(release.plane, name)
-    policies = KubernetesPolicies(
-        release.client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
-    )
+    policies = KubernetesPolicies(release.client, kind)
     places = [namespace] if namespace else []
     sizes = CachedSizes(release.client, KubernetesCluster(release.client), places)
     reflectors: list[Reflector[Any]] = [policies.reflector, *sizes.reflectors.values()]

@@ -18,8 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from equipoise.adapters.http import Backoff
-from equipoise.adapters.kubernetes import ChangeType, Client, Limits, Reflector, Timings, find_target
+from equipoise.adapters.kubernetes import Client, Reflector
+from equipoise.adapters.kubernetes.cache import ChangeType
+from equipoise.adapters.kubernetes.client import Limits
 from equipoise.adapters.kubernetes.kinds import PODS
+from equipoise.adapters.kubernetes.kubeconfig import find_target
+from equipoise.adapters.kubernetes.reflector import Timings
 from equipoise.core.cluster import Pod
 from tests.support.e2e.pod_churn import Churn
 from tests.support.e2e.tcp_proxy import Wire

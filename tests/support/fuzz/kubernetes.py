@@ -7,17 +7,16 @@ from typing import Any, cast
 
 from equipoise.adapters.kubernetes import Client, KubernetesActuator, KubernetesCluster
 from equipoise.adapters.kubernetes.actions import NodeMarks, Taint, remove_daemon_set
-from equipoise.adapters.kubernetes.advice import KubernetesAnalyses, _kind
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.cache import Warnings
 from equipoise.adapters.kubernetes.cluster import HpaSpecs
 from equipoise.adapters.kubernetes.keda_vpa import RecentVpas, ScaledObjects
 from equipoise.adapters.kubernetes.kinds import HPAS, NODES, PDBS, PODS, WORKLOADS, ResourceKind, list_kind
-from equipoise.adapters.kubernetes.lease_record import LeaseRecords, next_epoch
+from equipoise.adapters.kubernetes.lease import LeaseRecords, next_epoch
 from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE
-from equipoise.adapters.kubernetes.objects import Discovery, write_status
+from equipoise.adapters.kubernetes.objects import Discovery, Objects, write_status
 from equipoise.adapters.kubernetes.pauses import NAMESPACES, DirectPauses, pause
-from equipoise.adapters.kubernetes.policies import KubernetesPolicies, look_at
+from equipoise.adapters.kubernetes.policies import KubernetesAnalyses, custom_resources, look_at
 from equipoise.adapters.kubernetes.reflector import Reflector, _ListAnew
 from equipoise.adapters.kubernetes.sizes import KubernetesSizes
 from equipoise.adapters.kubernetes.store import LedgerStore
@@ -89,9 +88,7 @@ def _watched(kind: ResourceKind[Any]) -> Reader:
 
 def _policy_kind(name: str) -> ResourceKind[Any]:
     kind = next(one for one in KINDS if one.name == name)
-    return KubernetesPolicies(
-        Answering(always(b"")), group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
-    )._kind
+    return custom_resources(kind.group, kind.version, kind.name, kind.plural)
 
 
 def _one(name: str, sound: bytes | tuple[bytes, ...], use: Callable[[Client], object]) -> Reader:
@@ -252,7 +249,7 @@ SINGLE: Mapping[str, tuple[bytes | tuple[bytes, ...], Callable[[Client], object]
     ),
     "object of any kind, read": (
         SOUND["Any"],
-        lambda client: KubernetesActuator(_serving(client)).objects.read(ABOUT),
+        lambda client: Objects(_serving(client)).read(ABOUT),
     ),
 }
 
@@ -293,13 +290,7 @@ def _serving(client: Client) -> Client:
 
 PLAIN = (PODS, NODES, *WORKLOADS.values(), HPAS, PDBS, NAMESPACES, PODS_OF_NODE, NODE)
 OURS = [
-    *(
-        _policy_kind(kind.name)
-        for kind in KINDS
-        if kind.group != "analysis.crane.io" and kind.name != "Ledger"
-    ),
-    _kind("Analytics", "analytics"),
-    _kind("Recommendation", "recommendations"),
+    *(_policy_kind(kind.name) for kind in KINDS if kind.name != "Ledger"),
 ]
 
 

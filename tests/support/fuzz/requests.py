@@ -8,9 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from equipoise.adapters.kubernetes import list_kind
-from equipoise.adapters.kubernetes.advice import _kind
-from equipoise.adapters.kubernetes.kinds import DEPLOYMENTS
+from equipoise.adapters.kubernetes.kinds import DEPLOYMENTS, list_kind
 from equipoise.core.errors import DECODE_ERRORS, BadInput, EquipoiseError, WorldFailed
 from equipoise.core.ledger import Ledger
 from equipoise.engine.isolation import Isolation
@@ -87,13 +85,13 @@ def _question(given: Input) -> None:
 
 def _policies(name: str) -> Reader:
     """Make a reader of what one kind of policy asks for, beside a healthy one of another namespace."""
-    kind = _kind(name, "analytics") if name == "Analytics" else _policy_kind(name)
+    kind = _policy_kind(name)
     sound = SOUND[name]
     healthy = named(sound)
 
     def read(given: Input) -> None:
         listed = list_kind(Answering(always(beside(given, healthy))), kind).records
-        policies: list[PolicyObject] = [getattr(one, "policy", one) for one in listed]
+        policies: list[PolicyObject] = list(listed)
         isolation = Isolation()
         isolation.begin(AT)
         wrong = _judged(name, policies, isolation)

@@ -13,12 +13,11 @@ from equipoise.ports.node import NodePod
 from equipoise.proportional.loop import ProportionalLoop
 from equipoise.qos.execute import LedgerEvictor, PodOwner
 from equipoise.rotation.loop import RotationLoop
-from equipoise.sim.load import Constant
-from equipoise.sim.scenes import SIX_LOADS
-from equipoise.sim.sharing import Partitions
+from equipoise.sim.load import Constant, Partitions
 from equipoise.sim.template import Template
 from equipoise.sim.world import World
 from tests.support.rotation.tenants import ENFORCE, Diary, Lease, Pauses, Policies, loop_in
+from tests.support.sim.scenes import SIX_LOADS
 
 OLD, NEW = 5, 9
 """Epochs of the Lease that all balancers had, and of those that each has now; the other's is above both."""

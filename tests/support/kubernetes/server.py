@@ -14,8 +14,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from equipoise.adapters.http import Backoff
-from equipoise.adapters.kubernetes import Client, Environment, Limits, Target
-from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity
+from equipoise.adapters.kubernetes import Client
+from equipoise.adapters.kubernetes.client import Environment, Limits
+from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity, Target
 
 
 @dataclass

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from equipoise.adapters.prometheus.client import PrometheusClient
-from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory, UsageHistory
+from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
 from equipoise.adapters.prometheus.settings import PrometheusSettings
-from equipoise.adapters.prometheus.strategies import CPU, Measure
 from equipoise.adapters.prometheus.transport import Direct
+from equipoise.ports.cluster import CPU, Measure, UsageHistory
 from tests.support.prometheus.encoding import bits_of, chunk_of, frame, series_message
 from tests.support.prometheus.server import Answer, Model, Request, Response, Server, ok
 

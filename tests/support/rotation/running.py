@@ -122,7 +122,7 @@ class Run:
         """The UIDs of all pods that the server was asked to evict and agreed to."""
         return [
             str(entry.subject)
-            for entry in self.world.history
+            for entry in self.world.state.history
             if entry.kind == "EvictionAsked" and entry.detail.startswith("Accepted dry=False")
         ]
 

@@ -4,8 +4,8 @@ from random import Random
 
 from equipoise.core.errors import WorldFailed
 from equipoise.sim import Delay, FaultKind, SimSettings, Template, World
-from equipoise.sim.scenes import many_workloads
 from equipoise.sim.state import PodState
+from tests.support.sim.scenes import many_workloads
 
 HOURS = 2
 

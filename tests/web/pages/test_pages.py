@@ -228,7 +228,7 @@ def test_a_theme_replaces_the_words_for_colours_and_nothing_else() -> None:
 
 def test_pages_need_neither_a_browser_nor_a_client() -> None:
     """They are data: whoever imports them gets no server, no arrays and no connection."""
-    modules = ", ".join(f"equipoise.dashboard.pages.{name}" for name in PAGES)
+    modules = ", ".join(maker(name).__module__ for name in PAGES)
     program = (
         f"import sys, {modules}; "
         "print(*sorted({'nicegui', 'urllib3', 'redis', 'numpy', 'rich', 'sqlite3'} & set(sys.modules)))"

@@ -1,18 +1,118 @@
-"""The port `Host` on this machine."""
+"""The port `Host` on this machine: quotas and counters in the cgroup folders of containers.
+
+The folders are those of cgroup v1 or v2, by the cgroupfs or the systemd driver:
+
+v1, cgroupfs   <root>/cpu/kubepods/burstable/pod<UID>/<id>
+v1, systemd    <root>/cpu/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podU.slice/cri-<id>.scope
+v2             the same without the controller's folder
+
+Names from the API server become parts of paths: only letters, digits and dashes are allowed.
+"""
 
 import errno
 import fcntl
 import os
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 from equipoise.adapters.cgroups import proc
 from equipoise.adapters.cgroups import proc as files
-from equipoise.adapters.cgroups.layout import Layout, find_layout
 from equipoise.core.errors import WorldFailed
 from equipoise.ports.node import ContainerRef, Counters, NodeCounters
+
+UID = re.compile(r"[0-9A-Za-z]([0-9A-Za-z-]{0,126}[0-9A-Za-z])?")
+CONTAINER_ID = re.compile(r"[0-9A-Za-z]{8,128}")
+CLASSES = {"BestEffort": "besteffort", "Burstable": "burstable", "Guaranteed": ""}
+MONITOR = "crio-conmon-"
+"""The prefix of CRI-O's monitor folders, which end in the id of the container."""
+PARENTS = ("", "kubelet")
+"""Where `kubepods` may be: at the top, or below the kubelet's own cgroup (kind, some distributions)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The layout of containers' cgroups on this machine."""
+
+    cpu: Path
+    """The folder of `kubepods` that has quotas."""
+    cpuacct: Path
+    memory: Path
+    is_v2: bool
+    is_systemd: bool
+    stem: str
+    """The prefix of slice names: `kubepods` or `kubelet-kubepods`."""
+
+    def pod_parts(self, uid: str, qos_class: str) -> Iterator[str]:
+        """Yield the folders in which a pod may be, the likely one first."""
+        if not UID.fullmatch(uid):
+            return
+        likely = CLASSES.get(qos_class, "")
+        for word in (likely, *(other for other in CLASSES.values() if other != likely)):
+            if not self.is_systemd:
+                yield f"{word}/pod{uid}" if word else f"pod{uid}"
+                continue
+            slice_ = f"{self.stem}-{word}" if word else self.stem
+            name = f"{slice_}-pod{uid.replace('-', '_')}.slice"
+            yield f"{slice_}.slice/{name}" if word else name
+
+    def find(self, container: ContainerRef) -> str | None:
+        """Return the folder of a container below those of the controllers; None where it does not exist."""
+        if not CONTAINER_ID.fullmatch(container.id):
+            return None
+        for pod in self.pod_parts(container.pod_uid, container.qos_class):
+            try:
+                names = [entry.name for entry in os.scandir(self.cpu / pod)]
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            ends = (f"-{container.id}.scope", f"-{container.id}")
+            for name in names:
+                if name == container.id or (name.endswith(ends) and not name.startswith(MONITOR)):
+                    return f"{pod}/{name}"
+            return None
+        return None
+
+
+def find_layout(root: Path, parent: str = "") -> Layout:
+    """Find how containers are kept below a mount of cgroups; `parent` is where to look for `kubepods`."""
+    try:
+        is_v2 = (root / "cgroup.controllers").is_file()
+        cpu = root if is_v2 else _controller(root, "cpu")
+        for place, is_systemd in product((parent,) if parent else PARENTS, (False, True)):
+            below = _kubepods(place, is_systemd=is_systemd)
+            if (cpu / below).is_dir():
+                return Layout(
+                    cpu=cpu / below,
+                    cpuacct=(root if is_v2 else _controller(root, "cpuacct")) / below,
+                    memory=(root if is_v2 else _controller(root, "memory")) / below,
+                    is_v2=is_v2,
+                    is_systemd=is_systemd,
+                    stem=f"{place}-kubepods" if place and is_systemd and not parent else "kubepods",
+                )
+    except OSError as error:
+        raise WorldFailed(f"{error.filename or root}: {error.strerror or error}") from error
+    where = f"{cpu}/{parent}" if parent else str(cpu)
+    raise WorldFailed(f"{where}: no cgroup of pods (kubepods or kubepods.slice); is a kubelet running here?")
+
+
+def _kubepods(place: str, *, is_systemd: bool) -> str:
+    if not is_systemd:
+        return f"{place}/kubepods" if place else "kubepods"
+    if place in PARENTS and place:
+        return f"{place}.slice/{place}-kubepods.slice"
+    return f"{place}/kubepods.slice" if place else "kubepods.slice"
+
+
+def _controller(root: Path, name: str) -> Path:
+    """Find the mount of a v1 controller, which may be shared: `cpu,cpuacct`."""
+    for folder in (name, "cpu,cpuacct", "cpuacct,cpu"):
+        if (root / folder).is_dir():
+            return root / folder
+    raise WorldFailed(f"{root}: no cgroup controller {name} is mounted there")
+
 
 NANOS_PER_MICRO = 1000
 PERIOD_US = 100_000
@@ -46,7 +146,6 @@ class HostNode:
             raise WorldFailed(f"{folder}: {error.strerror or error}") from error
 
     def boot_id(self) -> str:
-        """Return the ID of this boot."""
         path = self.proc / "sys" / "kernel" / "random" / "boot_id"
         try:
             found = (files.read(path) or b"").strip()
@@ -60,11 +159,11 @@ class HostNode:
         try:
             busy, cpus = proc.cpu_time(self.proc, self._ticks)
             total, used = proc.memory(self.proc)
+            nanos: int | None = busy
             if self.is_of_pods:
-                whole = self._read("", self.monotonic(), is_deep=True)
-                busy_of_pods, used = (None, None) if whole is None else (whole.cpu_nanos, whole.memory_bytes)
-                return NodeCounters(busy_of_pods, self.monotonic(), cpus, total, used, proc.gauges(self.proc))
-            return NodeCounters(busy, self.monotonic(), cpus, total, used, proc.gauges(self.proc))
+                whole = self._read("", is_deep=True)
+                nanos, used = (None, None) if whole is None else (whole.cpu_nanos, whole.memory_bytes)
+            return NodeCounters(nanos, self.monotonic(), cpus, total, used, proc.gauges(self.proc))
         except OSError as error:
             raise WorldFailed(f"{error.filename or self.proc}: {error.strerror or error}") from error
 
@@ -78,7 +177,7 @@ class HostNode:
         for container in containers:
             try:
                 place = self._place(container)
-                counters = None if place is None else self._read(place, self.monotonic(), is_deep=is_deep)
+                counters = None if place is None else self._read(place, is_deep=is_deep)
             except OSError as error:
                 failures.append(error)
                 counters = Counters(None, self.monotonic())
@@ -95,15 +194,13 @@ class HostNode:
         return found
 
     def _place(self, container: ContainerRef) -> str | None:
-        place = self._places.get(container.id)
-        if place is None:
-            place = self.layout.find(container)
-            if place is not None:
-                self._places[container.id] = place
+        place = self._places.get(container.id) or self.layout.find(container)
+        if place is not None:
+            self._places[container.id] = place
         return place
 
-    def _read(self, place: str, at: float, *, is_deep: bool) -> Counters | None:
-        cpu = self._cpu_nanos(place)
+    def _read(self, place: str, *, is_deep: bool) -> Counters | None:
+        at, cpu = self.monotonic(), self._cpu_nanos(place)
         if cpu is None or not is_deep:
             return None if cpu is None else Counters(cpu, at)
         quota, period = self.quota(place)
@@ -140,7 +237,6 @@ class HostNode:
         return working_set, min(active, working_set)
 
     def set_quota(self, container: ContainerRef, quota_us: int) -> bool:
-        """Write a quota, -1 for none; return False where the container has vanished."""
         folder = str(self.layout.cpu)
         try:
             place = self._place(container)
@@ -156,7 +252,6 @@ class HostNode:
             raise WorldFailed(f"{folder}: quota {quota_us}: {error.strerror or error}") from error
 
     def reclaim(self, container: ContainerRef, amount_bytes: int) -> int | None:
-        """Have the kernel reclaim memory; return the measured bytes."""
         try:
             place = self._place(container)
             before = None if place is None else self._memory(place)[0]
@@ -170,11 +265,9 @@ class HostNode:
         return None if after is None else max(0, before - after)
 
     def _take_back(self, folder: str, amount_bytes: int) -> None:
-        name, text = (
-            ("memory.reclaim", str(amount_bytes)) if self.layout.is_v2 else ("memory.force_empty", "0")
-        )
+        name = "memory.reclaim" if self.layout.is_v2 else "memory.force_empty"
         try:
-            is_there = files.write(f"{folder}/{name}", text)
+            is_there = files.write(f"{folder}/{name}", str(amount_bytes) if self.layout.is_v2 else "0")
         except OSError as error:
             if error.errno not in PARTLY:
                 raise

@@ -5,7 +5,7 @@ A file is read whole, at once; one that vanished or is invalid is None.
 
 import errno
 import os
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from equipoise.core.errors import WorldFailed
@@ -19,18 +19,14 @@ def read(path: str | Path, size_max: int = SIZE_MAX) -> bytes | None:
     """Read a file, or None when it is not there (any more)."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(handle, size_max)
+        finally:
+            os.close(handle)
     except OSError as error:
         if error.errno in GONE:
             return None
         raise
-    try:
-        return os.read(handle, size_max)
-    except OSError as error:
-        if error.errno in GONE:
-            return None
-        raise
-    finally:
-        os.close(handle)
 
 
 def read_int(path: str | Path) -> int | None:
@@ -47,32 +43,24 @@ def to_int(text: bytes | None) -> int | None:
 
 def field(text: bytes | None, name: bytes) -> int | None:
     """Return the number of the line `name number` of a flat-keyed file."""
-    if text is None:
+    start = -1 if text is None else (b"\n" + text).find(b"\n" + name + b" ")
+    if text is None or start < 0:
         return None
-    start = 0 if text.startswith(name + b" ") else text.find(b"\n" + name + b" ") + 1
-    if start == 0 and not text.startswith(name + b" "):
-        return None
-    begin = start + len(name) + 1
-    end = text.find(b"\n", begin)
-    return to_int(text[begin:] if end < 0 else text[begin:end])
+    return to_int(text[start + len(name) + 1 :].partition(b"\n")[0])
 
 
 def write(path: str | Path, text: str) -> bool:
     """Write one value; False when the file is not there (any more)."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        try:
+            os.write(handle, text.encode())
+        finally:
+            os.close(handle)
     except OSError as error:
         if error.errno in GONE:
             return False
         raise
-    try:
-        os.write(handle, text.encode())
-    except OSError as error:
-        if error.errno in GONE:
-            return False
-        raise
-    finally:
-        os.close(handle)
     return True
 
 
@@ -120,16 +108,10 @@ def gauges(proc: Path) -> dict[str, str]:
     for minutes, load in zip((1, 5, 15), loads, strict=False):
         found |= _number(f"cpu_load_{minutes}_min", load)
     for resource in ("cpu", "memory", "io"):
-        for line in _lines(proc / "pressure" / resource):
-            found |= _pressure(resource, line)
+        with suppress(OSError):  # compiled in, but switched off
+            for line in (read(proc / "pressure" / resource) or b"").splitlines():
+                found |= _pressure(resource, line)
     return found
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    try:
-        yield from (read(path) or b"").splitlines()
-    except OSError:
-        return  # compiled in, but switched off
 
 
 def _pressure(resource: str, line: bytes) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Reading a journal beside its writer, in short transactions, so that no reader holds its log back."""
 
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice, pairwise
@@ -11,8 +12,14 @@ import msgspec
 
 from equipoise.adapters.http import one_line
 from equipoise.adapters.journal import schema
-from equipoise.adapters.journal.jsonlines import JsonLinesReader, parts_of
-from equipoise.adapters.journal.records import Damages, JournalReader, Query, unpack
+from equipoise.adapters.journal.records import (
+    Damages,
+    JournalReader,
+    JsonLinesReader,
+    Query,
+    parts_of,
+    unpack,
+)
 from equipoise.core.decision import Record, Streak
 from equipoise.core.errors import BadInput
 
@@ -69,7 +76,6 @@ class SqliteReader:
         self._connection.close()
 
     def records(self, query: Query, *, is_whole: bool = False) -> Iterator[Record]:
-        """Yield the records, the newest first."""
         where, parameters = _where(query)
         order = "id" if query.before else "seq"
         below: int | str = query.before or SEQ_MAX
@@ -103,7 +109,6 @@ class SqliteReader:
             is_broken = rows.is_broken
 
     def subjects(self, balancer: str, limit: int) -> Sequence[str]:
-        """Return what a balancer decided about, the newest first."""
         with self._explained():
             if not schema.check(self._connection, self._path):
                 return []
@@ -113,7 +118,6 @@ class SqliteReader:
             return [str(name) for (name,) in names]
 
     def starting(self, prefix: str) -> Sequence[Record]:
-        """Return the records whose id starts like this."""
         exact = self._rows(f"{_COLUMNS} WHERE id = ?", (prefix,), is_whole=True)
         # Half-open in the order of codes: everything from the prefix up to the prefix's end.
         after = f"{_COLUMNS} WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
@@ -185,19 +189,12 @@ class SqliteReader:
             if 0 < number < above:
                 found, broken = self._fetched(one, (number,))
                 if not broken:
-                    return self._highest(one, number, broken_at) if found else 0
+                    # The highest that can be asked for, so that little is lost.
+                    between = range(number + 1, broken_at)
+                    skipped = bisect_left(between, 1, key=lambda seq: bool(self._fetched(one, (seq,))[1]))
+                    return number + skipped if found else 0
                 broken_at = number
         return 0
-
-    def _highest(self, select: str, good: int, broken_at: int) -> int:
-        """Return the highest number between these two that this can be asked with, so that little is lost."""
-        while broken_at - good > 1:
-            middle = (good + broken_at) // 2
-            if self._fetched(select, (middle,))[1]:
-                broken_at = middle
-            else:
-                good = middle
-        return good
 
     def _newest(self) -> int | None:
         """Return the highest number, from an index where the table does not tell it."""

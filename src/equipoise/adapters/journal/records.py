@@ -1,23 +1,31 @@
-"""Which records the journal stores, their ids, their encoding, and the queries of its readers.
+"""Which records the journal stores, their ids, their encoding, the queries of its readers, and JSON lines.
 
 A record is stored whole if it has outcomes, or if its reason, actions or held actions differ from the last
 decision about its subject. Any other only extends the streak of that last one: a count, an end, and the last
 numbers and hash. Ids are unique and sort by time.
+
+A journal of JSON lines has one record a line, in a bounded number of bounded files. Commands write it, each
+record whole. Lines of earlier versions may be of repeated records: then the length of the streak is a
+second line with the same id, without the inputs, and the reader joins the two.
 """
 
 import hashlib
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Protocol, TypeVar
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Protocol, Self, TypeVar
 
 import msgspec
 
+from equipoise.adapters.http import one_line
 from equipoise.adapters.journal.schema import DamagedRow
 from equipoise.core.decision import Decision, Record, Streak
 from equipoise.core.documents import DEPTH_MAX, refuse_deep
-from equipoise.core.errors import DECODE_ERRORS
+from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.core.quantity import check_moment
 
 PACKING_LEVEL = 1
@@ -36,7 +44,6 @@ Subject = tuple[str, str]
 
 
 def subject_of(record: Record) -> Subject:
-    """Return the key of the record's streak."""
     return record.balancer, record.decision.subject
 
 
@@ -173,7 +180,6 @@ class Damages:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return all lines so far."""
         rest = (f"and {self._more} more could not be read",) if self._more else ()
         return (*self._lines, *rest)
 
@@ -207,3 +213,148 @@ class JournalReader(Protocol):
 def exactly(subject: str) -> str:
     """Return the pattern that only this subject matches."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in subject)
+
+
+FOUND_MAX = 10
+FILES_MAX = 4
+"""The files of a journal share its bound."""
+
+
+class JsonLines:
+    """A journal that never raises: when it cannot write, `failure` is the reason, and it retries later."""
+
+    def __init__(self, path: Path | str, *, bytes_max: int) -> None:
+        self.path = Path(path)
+        self.failure = ""
+        self.lost = 0
+        self.damage = ""
+        """The last damage that was found, and how it was handled; empty without any."""
+        self._file_bytes_max = bytes_max // FILES_MAX
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Do nothing: every line is written at once."""
+
+    def append(self, *records: Record, is_whole: bool = False) -> None:
+        """Write records, always whole."""
+        del is_whole
+        try:
+            for record in records:
+                self._write_line(record.to_json() + b"\n")
+        except Exception as error:  # noqa: BLE001 - a failed journal must not end the loop
+            self.failure = f"{self.path}: {getattr(error, 'strerror', None) or error}"
+            self.lost += len(records)
+        else:
+            self.failure = ""
+
+    def _write_line(self, line: bytes) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab+") as file:
+            end = self._end_of_last_line(file.fileno())
+            if not end or end + len(line) <= self._file_bytes_max:
+                _write_whole(file.fileno(), line, end)
+                return
+        self._rotate()
+        self._write_line(line)
+
+    def _end_of_last_line(self, descriptor: int) -> int:
+        """Truncate a line that a crash left incomplete; return where the next line begins."""
+        end = os.lseek(descriptor, 0, os.SEEK_END)
+        if not end or os.pread(descriptor, 1, end - 1) == b"\n":
+            return end
+        whole = os.pread(descriptor, end, 0).rfind(b"\n") + 1
+        os.ftruncate(descriptor, whole)
+        self.damage = f"{self.path} ended within a line: the last {end - whole} bytes were removed"
+        return whole
+
+    def _rotate(self) -> None:
+        """Rename each file to the next older one; the oldest is deleted."""
+        names = [_older(self.path, age) for age in range(FILES_MAX)]
+        for younger, older in reversed(list(pairwise(names))):
+            if younger.exists():
+                younger.replace(older)
+
+
+def _older(path: Path, age: int) -> Path:
+    return path if age == 0 else path.with_name(f"{path.name}.{age}")
+
+
+def parts_of(path: Path) -> list[Path]:
+    """Return the files of a journal, the oldest first; a crash during a rotation may leave a gap."""
+    ages = [part.name.removeprefix(f"{path.name}.") for part in path.parent.glob(f"{path.name}.*")]
+    older = [_older(path, age) for age in sorted((int(age) for age in ages if age.isdecimal()), reverse=True)]
+    return older + [path] * path.exists()
+
+
+def _write_whole(descriptor: int, line: bytes, end: int) -> None:
+    """Write a whole line or, on a full disk, nothing."""
+    try:
+        rest = memoryview(line)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    except OSError:
+        os.ftruncate(descriptor, end)
+        raise
+
+
+class JsonLinesReader:
+    """The records of a JSON lines journal and of its older files."""
+
+    def __init__(self, path: Path) -> None:
+        self.damages = Damages()
+        found: dict[str, Record] = {}
+        for part in parts_of(path):
+            for record in _read(part, self.damages):
+                found[record.id] = _joined(found.get(record.id), record)
+        if self.damages.lines and not found:
+            raise BadInput(f"journal {self.damages.lines[0]}")
+        # An exported journal begins with the newest record, a written one ends with it.
+        self._newest_first = sorted(found.values(), key=lambda record: (record.at, record.id), reverse=True)
+
+    def close(self) -> None:
+        """Do nothing: the files were read at once."""
+
+    def records(self, query: Query, *, is_whole: bool = False) -> Iterator[Record]:
+        source = self._newest_first
+        if query.before:
+            source = sorted(source, key=lambda record: record.id, reverse=True)
+        selected = islice(filter(query.matches, source), query.limit)
+        return selected if is_whole else (record.without_inputs() for record in selected)
+
+    def subjects(self, balancer: str, limit: int) -> Sequence[str]:
+        found = (record.decision.subject for record in self._newest_first if record.balancer == balancer)
+        return list(islice(dict.fromkeys(found), limit))
+
+    def starting(self, prefix: str) -> Sequence[Record]:
+        found = [record for record in self._newest_first if record.id.startswith(prefix)]
+        return [record for record in found if record.id == prefix] or found[:FOUND_MAX]
+
+
+def _joined(before: Record | None, after: Record) -> Record:
+    """Return the later line of an id with the inputs of the first."""
+    if before is None or after.has_inputs:
+        return after
+    return msgspec.structs.replace(
+        after, policy=before.policy, observation=before.observation, memory=before.memory
+    )
+
+
+def _read(path: Path, damages: Damages) -> Iterator[Record]:
+    """Yield the records of a file; an incomplete last line may be in the process of being written."""
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    yield parse(line, Record)
+                except DECODE_ERRORS as error:
+                    why = one_line(str(error)) or type(error).__name__
+                    damages.add(f"{path}: line {number}: expected a record, but: {why}")
+    except OSError as error:
+        raise BadInput(f"journal {path}: {error.strerror or error}") from error

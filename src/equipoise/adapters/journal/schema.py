@@ -5,6 +5,8 @@ How large and how old a journal may become: its file, its write-ahead log and th
 
 import sqlite3
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,14 +27,9 @@ CREATE INDEX by_until ON records (until);
 CREATE TABLE inputs (seq INTEGER PRIMARY KEY, body BLOB NOT NULL);
 """
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
-_DOUBTFUL = frozenset(
-    {
-        sqlite3.SQLITE_ERROR,
-        sqlite3.SQLITE_CONSTRAINT,
-        sqlite3.SQLITE_MISMATCH,
-        sqlite3.SQLITE_INTERNAL,
-        sqlite3.SQLITE_SCHEMA,
-    }
+_DOUBTFUL = (
+    *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH),
+    *(sqlite3.SQLITE_INTERNAL, sqlite3.SQLITE_SCHEMA),
 )
 """Codes of our own mistakes, and of tables that are not as they were laid out."""
 
@@ -225,100 +222,97 @@ class Bounds:
         return max(4, self.log_bytes_max // PAGE_BYTES // 8)
 
 
-def limit_pages(connection: sqlite3.Connection, bounds: Bounds) -> None:
-    """Have SQLite itself refuse to grow past the bound."""
-    connection.execute(f"PRAGMA max_page_count={bounds.pages_max}").fetchall()
+@dataclass(frozen=True, slots=True)
+class BoundedFile:
+    """A journal that is open for writing, and is kept within its bounds."""
 
+    connection: sqlite3.Connection
+    path: Path
+    bounds: Bounds
 
-def expire(connection: sqlite3.Connection, path: Path, bounds: Bounds, now: float) -> bool:
-    """Delete what is too old; say whether anything was."""
-    has_deleted = False
-    while delete(connection, path, bounds, _EXPIRED, (now - bounds.age_max_seconds, bounds.rows_max)):
-        has_deleted = True
-    return has_deleted
+    def fit(self) -> None:
+        """Shrink a file that was written under a larger bound; SQLite refuses to grow past this one."""
+        while (pages := self._pragma("page_count")) > self.bounds.pages_max:
+            self.make_room(0)
+            self.free_pages()
+            if self._pragma("page_count") >= pages:
+                break
+        self.connection.execute(f"PRAGMA max_page_count={self.bounds.pages_max}").fetchall()
 
+    def expire(self, now: float) -> bool:
+        """Delete what is too old; return whether anything was."""
+        has_deleted = False
+        while self._delete(_EXPIRED, (now - self.bounds.age_max_seconds, self.bounds.rows_max)):
+            has_deleted = True
+        return has_deleted
 
-def make_room(connection: sqlite3.Connection, path: Path, bounds: Bounds, bytes_wanted: int) -> bool:
-    """Delete the oldest until this much fits; say whether anything was deleted."""
-    # A quarter more for half-empty pages, and a few for the indexes and SQLite's own.
-    pages_wanted = bytes_wanted * 5 // 4 // PAGE_BYTES + 12
-    has_deleted = False
-    while pages_used(connection) + pages_wanted > bounds.pages_max:
-        if not delete(connection, path, bounds, _OLDEST, (bounds.rows_max,)):
-            break
-        has_deleted = True
-    return has_deleted
+    def make_room(self, bytes_wanted: int) -> bool:
+        """Delete the oldest until this much fits; return whether anything was deleted."""
+        # A quarter more for half-empty pages, and a few for the indexes and SQLite's own.
+        pages_wanted = bytes_wanted * 5 // 4 // PAGE_BYTES + 12
+        has_deleted = False
+        while self._pages_used() + pages_wanted > self.bounds.pages_max:
+            if not self._delete(_OLDEST, (self.bounds.rows_max,)):
+                break
+            has_deleted = True
+        return has_deleted
 
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Lend the connection for one transaction that the log has room for."""
+        self.room_in_log()
+        self.connection.execute("BEGIN IMMEDIATE")
+        yield self.connection
+        self.connection.execute("COMMIT")
+        self.trim_log()
 
-def delete(
-    connection: sqlite3.Connection, path: Path, bounds: Bounds, which: str, parameters: tuple[float, ...]
-) -> int:
-    """Delete some rows in one small transaction; give how many."""
-    rows = connection.execute(which, parameters).fetchall()
-    if rows:
-        room_in_log(connection, path, bounds)
-        connection.execute("BEGIN IMMEDIATE")
-        connection.executemany("DELETE FROM records WHERE seq = ?", rows)
-        connection.executemany("DELETE FROM inputs WHERE seq = ?", rows)
-        connection.execute("COMMIT")
-        trim_log(connection, path, bounds)
-    return len(rows)
+    def _delete(self, which: str, parameters: tuple[float, ...]) -> int:
+        """Delete some rows in one small transaction; return how many."""
+        rows = self.connection.execute(which, parameters).fetchall()
+        if rows:
+            with self.transaction() as connection:
+                connection.executemany("DELETE FROM records WHERE seq = ?", rows)
+                connection.executemany("DELETE FROM inputs WHERE seq = ?", rows)
+        return len(rows)
 
+    def free_pages(self) -> None:
+        """Return a few pages to the disk when half the file is empty, or it is larger than allowed."""
+        pages, free = self._pragma("page_count"), self._pragma("freelist_count")
+        rows_max = self.bounds.rows_max
+        if pages > self.bounds.pages_max or (free > pages // 2 and free > rows_max):
+            self.room_in_log()
+            # As a script: each page is a step without columns, and `execute` takes one step only.
+            self.connection.executescript(f"PRAGMA incremental_vacuum({rows_max})")
+            self.trim_log()
 
-def free_pages(connection: sqlite3.Connection, path: Path, bounds: Bounds) -> None:
-    """Return pages to the disk, a few at a time, when half the file is empty or it is larger than allowed."""
-    pages, free = _pragma(connection, "page_count"), _pragma(connection, "freelist_count")
-    if pages > bounds.pages_max or (free > pages // 2 and free > bounds.rows_max):
-        room_in_log(connection, path, bounds)
-        # As a script: each page is a step without columns, and `execute` takes one step only.
-        connection.executescript(f"PRAGMA incremental_vacuum({bounds.rows_max})")
-        trim_log(connection, path, bounds)
+    def _pages_used(self) -> int:
+        return self._pragma("page_count") - self._pragma("freelist_count")
 
+    def trim_log(self) -> None:
+        """Empty the log when it is a quarter full; a reader, or another writer, may keep it for now."""
+        if self._log_bytes() > self.bounds.log_bytes_max // 4:
+            patience = self._pragma("busy_timeout")
+            self.connection.execute("PRAGMA busy_timeout=0").fetchall()
+            self._empty_log()
+            self.connection.execute(f"PRAGMA busy_timeout={patience}").fetchall()
 
-def fit(connection: sqlite3.Connection, path: Path, bounds: Bounds) -> None:
-    """Shrink a file that was written under a larger bound."""
-    while (pages := _pragma(connection, "page_count")) > bounds.pages_max:
-        make_room(connection, path, bounds, 0)
-        free_pages(connection, path, bounds)
-        if _pragma(connection, "page_count") >= pages:
-            break
-    limit_pages(connection, bounds)
+    def room_in_log(self) -> None:
+        """Refuse to write while the log has no room for one more transaction; wait as long as may be."""
+        self.trim_log()
+        if self._log_bytes() > self.bounds.log_bytes_max // 2:
+            self._empty_log()
+        if self._log_bytes() > self.bounds.log_bytes_max // 2:
+            raise LogStuck("a reader that does not finish keeps the write-ahead log from being emptied")
 
+    def _empty_log(self) -> None:
+        self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-def pages_used(connection: sqlite3.Connection) -> int:
-    """Count the pages that hold something."""
-    return _pragma(connection, "page_count") - _pragma(connection, "freelist_count")
+    def _log_bytes(self) -> int:
+        try:
+            return Path(f"{self.path}-wal").stat().st_size
+        except FileNotFoundError:
+            return 0
 
-
-def trim_log(connection: sqlite3.Connection, path: Path, bounds: Bounds) -> None:
-    """Empty the log when it is a quarter full; a reader, or another writer, may keep it for now."""
-    if log_bytes(path) > bounds.log_bytes_max // 4:
-        patience = _pragma(connection, "busy_timeout")
-        connection.execute("PRAGMA busy_timeout=0").fetchall()
-        _empty_log(connection)
-        connection.execute(f"PRAGMA busy_timeout={patience}").fetchall()
-
-
-def room_in_log(connection: sqlite3.Connection, path: Path, bounds: Bounds) -> None:
-    """Refuse to write while the log has no room for one more transaction; wait for it as long as may be."""
-    trim_log(connection, path, bounds)
-    if log_bytes(path) > bounds.log_bytes_max // 2:
-        _empty_log(connection)
-    if log_bytes(path) > bounds.log_bytes_max // 2:
-        raise LogStuck("a reader that does not finish keeps the write-ahead log from being emptied")
-
-
-def _empty_log(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
-
-def log_bytes(path: Path) -> int:
-    try:
-        return Path(f"{path}-wal").stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
-    return int(value)
+    def _pragma(self, name: str) -> int:
+        (value,) = self.connection.execute(f"PRAGMA {name}").fetchone()
+        return int(value)

@@ -11,7 +11,6 @@ import msgspec
 
 from equipoise.adapters.http import one_line
 from equipoise.adapters.journal import schema
-from equipoise.adapters.journal import schema as bound
 from equipoise.adapters.journal.records import (
     Subject,
     gist,
@@ -22,6 +21,7 @@ from equipoise.adapters.journal.records import (
     subject_of,
     unpack,
 )
+from equipoise.adapters.journal.schema import BoundedFile
 from equipoise.core.decision import Record, Streak
 from equipoise.ports import Clock
 
@@ -70,7 +70,7 @@ class SqliteJournal:
         """The number of records that could not be written."""
         self.damage = ""
         """The last damage that was found, and how it was handled; empty without any."""
-        self._bounds = bound.Bounds(age_max_seconds, bytes_max)
+        self._bounds = schema.Bounds(age_max_seconds, bytes_max)
         self._clock = clock
         self._settle_seconds = settle_seconds
         self._tended_at = -math.inf
@@ -95,9 +95,7 @@ class SqliteJournal:
         With `is_whole` each is stored with its inputs, also those that repeat the last one of their subject.
         """
         with self._lock:
-            self._guarded(
-                lambda connection: self._append(connection, records, is_whole=is_whole), len(records)
-            )
+            self._guarded(lambda file: self._append(file, records, is_whole=is_whole), len(records))
 
     def flush(self) -> None:
         """Write the streaks that are still counted in memory."""
@@ -110,7 +108,7 @@ class SqliteJournal:
         with self._lock:
             self._let_go()
 
-    def _guarded(self, work: Callable[[sqlite3.Connection], None], at_stake: int) -> None:
+    def _guarded(self, work: Callable[[BoundedFile], None], at_stake: int) -> None:
         """Run `work`, and once more on a new file when this one is corrupt."""
         for is_last in (False, True):
             try:
@@ -120,13 +118,14 @@ class SqliteJournal:
                 self._last.clear()
                 if not is_last and schema.is_corrupt(error, self.path) and self._begin_anew(error):
                     continue
-                self.failure = _sentence(self.path, error)
+                text = str(error) or type(error).__name__
+                self.failure = text if str(self.path) in text else f"{self.path}: {text}"
                 self.lost += at_stake
             else:
                 self.failure = ""
             return
 
-    def _opened(self) -> sqlite3.Connection:
+    def _opened(self) -> BoundedFile:
         if self._connection is not None and self._file != self._file_now():
             # The file was deleted or replaced: no reader would see what we write.
             self._let_go()
@@ -137,10 +136,10 @@ class SqliteJournal:
             if self._file != self._checked_file:
                 schema.refuse_damaged(connection)
                 self._checked_file = self._file
-            bound.fit(connection, self.path, self._bounds)
+            BoundedFile(connection, self.path, self._bounds).fit()
         # After one timeout, the other records of a long cycle do not wait again.
         self._connection.execute(f"PRAGMA busy_timeout={0 if self.failure else BUSY_MILLISECONDS}").fetchall()
-        return self._connection
+        return BoundedFile(self._connection, self.path, self._bounds)
 
     def _file_now(self) -> int:
         try:
@@ -171,22 +170,18 @@ class SqliteJournal:
                 # The file is what failed; there is nothing left to close.
                 return
 
-    def _append(self, connection: sqlite3.Connection, records: Sequence[Record], *, is_whole: bool) -> None:
+    def _append(self, file: BoundedFile, records: Sequence[Record], *, is_whole: bool) -> None:
         now = self._clock.now()
         if now - self._tended_at >= self._settle_seconds:
             self._tended_at = now
-            self._tend(connection, now)
-        stored = [record for record in records if self._is_stored(connection, record, is_whole=is_whole)]
+            self._settle(file)
+            if file.expire(now):
+                self._last.clear()
+            file.free_pages()
+        stored = [record for record in records if self._is_stored(file.connection, record, is_whole=is_whole)]
         assert not stored or self._last, "what was kept is the last of its subject"
         for rows in self._cut([_row(record, self._bounds) for record in stored]):
-            self._put(connection, rows)
-
-    def _tend(self, connection: sqlite3.Connection, now: float) -> None:
-        """Write streaks and delete old records, which need not happen at every append."""
-        self._settle(connection)
-        if bound.expire(connection, self.path, self._bounds, now):
-            self._last.clear()
-        bound.free_pages(connection, self.path, self._bounds)
+            self._put(file, rows)
 
     def _is_stored(self, connection: sqlite3.Connection, record: Record, *, is_whole: bool) -> bool:
         """Return whether the record is stored, and remember it as the last one of its subject."""
@@ -214,50 +209,39 @@ class SqliteJournal:
         if part:
             yield part
 
-    def _put(self, connection: sqlite3.Connection, rows: Sequence[_NewRow]) -> None:
+    def _put(self, file: BoundedFile, rows: Sequence[_NewRow]) -> None:
         size = sum(row.size_bytes for row in rows)
         try:
-            self._put_in(connection, rows, size)
+            self._put_in(file, rows, size)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
                 raise
             # Rows that leave pages half empty need more room than their size.
-            connection.execute("ROLLBACK")
-            self._put_in(connection, rows, size * 4)
+            file.connection.execute("ROLLBACK")
+            self._put_in(file, rows, size * 4)
 
-    def _put_in(self, connection: sqlite3.Connection, rows: Sequence[_NewRow], size: int) -> None:
-        if bound.make_room(connection, self.path, self._bounds, size):
+    def _put_in(self, file: BoundedFile, rows: Sequence[_NewRow], size: int) -> None:
+        if file.make_room(size):
             self._last.clear()
-        bound.room_in_log(connection, self.path, self._bounds)
-        _insert(connection, rows)
-        bound.trim_log(connection, self.path, self._bounds)
+        with file.transaction() as connection:
+            for row in rows:
+                connection.execute(_PUT, row.columns)
+                if row.inputs is not None:
+                    connection.execute(_PUT_INPUTS, (row.inputs, row.id))
 
-    def _settle(self, connection: sqlite3.Connection) -> None:
+    def _settle(self, file: BoundedFile) -> None:
         names = list(self._streaks)
         for start in range(0, len(names), self._bounds.rows_max):
             some = names[start : start + self._bounds.rows_max]
-            bound.room_in_log(connection, self.path, self._bounds)
-            connection.execute("BEGIN IMMEDIATE")
+            file.room_in_log()
+            file.connection.execute("BEGIN IMMEDIATE")
             for name in some:
-                _prolong(connection, name, self._streaks[name])
-            connection.execute("COMMIT")
+                _prolong(file.connection, name, self._streaks[name])
+            file.connection.execute("COMMIT")
+            # Before the log is trimmed: where that fails, what is written is not counted twice.
             for name in some:
                 del self._streaks[name]
-            bound.trim_log(connection, self.path, self._bounds)
-
-
-def _insert(connection: sqlite3.Connection, rows: Sequence[_NewRow]) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    for row in rows:
-        connection.execute(_PUT, row.columns)
-        if row.inputs is not None:
-            connection.execute(_PUT_INPUTS, (row.inputs, row.id))
-    connection.execute("COMMIT")
-
-
-def _sentence(path: Path, error: Exception) -> str:
-    text = str(error) or type(error).__name__
-    return text if str(path) in text else f"{path}: {text}"
+            file.trim_log()
 
 
 def _prolong(connection: sqlite3.Connection, name: str, streak: Streak) -> None:
@@ -269,7 +253,7 @@ def _prolong(connection: sqlite3.Connection, name: str, streak: Streak) -> None:
     connection.execute("UPDATE records SET until = ?, streak = ? WHERE id = ?", (streak.until, text, name))
 
 
-def _row(record: Record, bounds: bound.Bounds) -> _NewRow:
+def _row(record: Record, bounds: schema.Bounds) -> _NewRow:
     """Return a record's row; inputs too large for one transaction are left out, their hash stays."""
     brief = pack(msgspec.structs.replace(record.without_inputs(), streak=None).to_json())
     inputs = None
@@ -277,13 +261,6 @@ def _row(record: Record, bounds: bound.Bounds) -> _NewRow:
         inputs = pack(msgspec.json.encode([record.policy, record.observation, record.memory]))
         if len(inputs) > bounds.write_bytes_max:
             inputs = None
-    columns = (
-        record.id,
-        record.balancer,
-        record.decision.subject,
-        record.decision.reason.code.value,
-        record.at,
-        gist(record.decision),
-        brief,
-    )
+    said, reason = record.decision, record.decision.reason.code.value
+    columns = (record.id, record.balancer, said.subject, reason, record.at, gist(said), brief)
     return _NewRow(record.id, columns, inputs, len(brief) + len(inputs or b"") + 200)

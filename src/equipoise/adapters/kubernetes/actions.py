@@ -16,21 +16,19 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import msgspec
 
-from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.errors import ApiError, bad_answer
-from equipoise.adapters.kubernetes.kinds import list_items
-from equipoise.adapters.kubernetes.objects import Document, Objects, PatchType, path_of
+from equipoise.adapters.kubernetes.client import STRATEGIC_PATCH, Client
+from equipoise.adapters.kubernetes.decode import time_or_none
+from equipoise.adapters.kubernetes.errors import REFUSALS, ApiError, bad_answer
+from equipoise.adapters.kubernetes.kinds import DAEMONSETS, NODES, PODS, list_items
+from equipoise.adapters.kubernetes.objects import Document, path_of, time_text
 from equipoise.adapters.kubernetes.reflector import Marked
 from equipoise.adapters.kubernetes.structs import RawPod
 from equipoise.core.cluster import ObjectRef, PodRef
-from equipoise.core.errors import DECODE_ERRORS
-from equipoise.core.quantity import parse_moment
 from equipoise.ports import EvictionAnswer, EvictionResult
 
 SENTENCE_BYTES_MAX = 1024
@@ -100,7 +98,7 @@ class Events:
     def _increase_count(self, before: _WrittenEvent, sentence: str, now: float) -> _WrittenEvent | None:
         """Increase the count of an event; return None when the server has deleted it."""
         count = before.count + 1
-        change = {"count": count, "lastTimestamp": self._time(), "message": sentence}
+        change = {"count": count, "lastTimestamp": time_text(self._client.world.clock()), "message": sentence}
         try:
             self._client.patch(before.path, change, retry=False)
         except ApiError as error:
@@ -115,7 +113,7 @@ class Events:
         namespace = about.namespace or _NO_NAMESPACE
         token = self._token()
         name = f"{about.name[: _NAME_LENGTH_MAX - len(token) - 1].rstrip('.-')}.{token}"
-        at = self._time()
+        at = time_text(self._client.world.clock())
         event: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -140,9 +138,6 @@ class Events:
         self._client.post(path_of("", "v1", "events", namespace), event, retry=False)
         return _WrittenEvent(path_of("", "v1", "events", namespace, name), 1, now)
 
-    def _time(self) -> str:
-        return datetime.fromtimestamp(self._client.world.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
 
 def bounded(sentence: str, bytes_max: int = SENTENCE_BYTES_MAX) -> str:
     """Return a sentence cut to the size limit of an event, with an ellipsis and between characters."""
@@ -156,13 +151,6 @@ def bounded(sentence: str, bytes_max: int = SENTENCE_BYTES_MAX) -> str:
 _OTHER_UID = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
 """The server's message when another pod has the name by now."""
 _SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
-_REFUSALS = frozenset(
-    {
-        HTTPStatus.BAD_REQUEST,
-        HTTPStatus.METHOD_NOT_ALLOWED,
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-    }
-)
 
 
 class KubernetesActuator:
@@ -171,22 +159,30 @@ class KubernetesActuator:
     def __init__(self, client: Client, *, component: str = "equipoise", instance: str = "") -> None:
         self._client = client
         self.events = Events(client, component=component, instance=instance)
-        self.objects = Objects(client)
         self.nodes = NodeMarks(client)
 
     def evict(
         self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
     ) -> EvictionAnswer:
-        """Evict the pod with this name and UID; without `grace_seconds`, its own grace period applies."""
         if not pod.uid:
             return EvictionAnswer(
                 EvictionResult.REFUSED, f"{pod}: an eviction must name the UID, and none is known"
             )
-        path = path_of("", "v1", "pods", pod.namespace, pod.name, "eviction")
-        params = {"dryRun": "All"} if is_dry_run else None
+        path = PODS.path(pod.namespace, pod.name, "eviction")
+        options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        if is_dry_run:
+            options["dryRun"] = ["All"]
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": options,
+        }
         try:
             # Sent once: a budget's 429 means wait, and after a lost answer the outcome is unknown.
-            self._client.post(path, _eviction(pod, grace_seconds, is_dry_run=is_dry_run), params, retry=False)
+            self._client.post(path, eviction, {"dryRun": "All"} if is_dry_run else None, retry=False)
         except ApiError as error:
             answer = judge_eviction(error)
             if answer is None:
@@ -195,45 +191,25 @@ class KubernetesActuator:
         return EvictionAnswer(EvictionResult.ACCEPTED)
 
     def record_event(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
-        """Record an event about an object; a failure is counted in `events` and never raised."""
         self.events.record(about, reason, sentence, is_warning=is_warning)
-
-
-def _eviction(pod: PodRef, grace_seconds: int | None, *, is_dry_run: bool) -> dict[str, Any]:
-    options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
-    if grace_seconds is not None:
-        options["gracePeriodSeconds"] = grace_seconds
-    if is_dry_run:
-        options["dryRun"] = ["All"]
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": pod.name, "namespace": pod.namespace},
-        "deleteOptions": options,
-    }
 
 
 def judge_eviction(error: ApiError) -> EvictionAnswer | None:
     """Return the answer for an error; None when it does not show whether the pod was evicted."""
     if error.status == HTTPStatus.TOO_MANY_REQUESTS:
-        return EvictionAnswer(EvictionResult.BLOCKED, _why_blocked(error), error.retry_after_seconds)
-    # A 404 without a Status reason comes from a proxy in front of the API server.
-    is_gone = error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound"
+        # The causes name the budget and its numbers.
+        causes = [cause.message for cause in error.causes if cause.reason == "DisruptionBudget"]
+        why = "; ".join(filter(None, causes)) or error.message or "the API server asks to wait"
+        return EvictionAnswer(EvictionResult.BLOCKED, why, error.retry_after_seconds)
     is_other = error.status == HTTPStatus.CONFLICT and _OTHER_UID.search(error.message) is not None
-    if is_gone or is_other:
+    if error.is_not_found or is_other:
         return EvictionAnswer(EvictionResult.GONE, error.message)
     if error.status == HTTPStatus.FORBIDDEN:
         return EvictionAnswer(EvictionResult.FORBIDDEN, error.message)
     is_ambiguous = error.status == HTTPStatus.INTERNAL_SERVER_ERROR and _SEVERAL_BUDGETS in error.message
-    if is_ambiguous or error.status in _REFUSALS:
+    if is_ambiguous or error.status in REFUSALS:
         return EvictionAnswer(EvictionResult.REFUSED, error.message)
     return None
-
-
-def _why_blocked(error: ApiError) -> str:
-    """Return the causes' messages, which name the budget and its numbers, else the general message."""
-    causes = [cause.message for cause in error.causes if cause.reason == "DisruptionBudget" and cause.message]
-    return "; ".join(causes) or error.message or "the API server asks to wait"
 
 
 _ATTEMPTS_MAX = 8
@@ -281,34 +257,29 @@ class NodeMarks:
         return self._change_taints(node, change)
 
     def remove_taint(self, node: str, key: str, effect: str = "NoSchedule") -> bool:
-        """Remove a taint from a node."""
         return self._change_taints(node, lambda taints: [t for t in taints if not _is(t, key, effect)])
 
     def set_condition(self, node: str, kind: str, status: str, reason: str, message: str) -> bool:
         """Set a node's condition; an unchanged one is only written every `HEARTBEAT_SECONDS`."""
-        path = path_of("", "v1", "nodes", None, node)
+        path = NODES.path(None, node)
         now = self._client.world.clock()
         conditions = self._client.get_as(_Node, path).status.conditions or []
         before = next((c for c in conditions if c.get("type") == kind), {})
         condition = {"type": kind, "status": status, "reason": reason, "message": message}
         is_same = all(before.get(name, "") == value for name, value in condition.items())
-        if is_same and now - _seconds(before.get("lastHeartbeatTime")) < HEARTBEAT_SECONDS:
+        written_at = time_or_none(before.get("lastHeartbeatTime"))
+        if is_same and written_at is not None and now - written_at < HEARTBEAT_SECONDS:
             return False
         changed_at = before.get("lastTransitionTime") if before.get("status") == status else None
-        times = {"lastHeartbeatTime": _text(now), "lastTransitionTime": changed_at or _text(now)}
+        times = {"lastHeartbeatTime": time_text(now), "lastTransitionTime": changed_at or time_text(now)}
         # A strategic merge patch merges conditions by type, so that the kubelet's stay as they are.
-        self._client.request(
-            "PATCH",
-            f"{path}/status",
-            body={"status": {"conditions": [condition | times]}},
-            content_type=PatchType.STRATEGIC.value,
-            is_idempotent=True,
-        )
+        body = {"status": {"conditions": [condition | times]}}
+        self._client.patch(f"{path}/status", body, content_type=STRATEGIC_PATCH)
         return True
 
     def _change_taints(self, node: str, change: Callable[[list[Document]], list[Document]]) -> bool:
         """Replace the list at the version that was read; a strategic merge would match by key alone."""
-        path = path_of("", "v1", "nodes", None, node)
+        path = NODES.path(None, node)
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             found = self._client.get_as(_Node, path)
             taints = found.spec.taints or []
@@ -320,7 +291,7 @@ class NodeMarks:
                 "spec": {"taints": desired or None},
             }
             try:
-                self._client.request("PATCH", path, body=body, content_type=PatchType.MERGE.value)
+                self._client.patch(path, body, is_idempotent=False)
             except ApiError as error:
                 if error.status != HTTPStatus.CONFLICT or attempt == _ATTEMPTS_MAX:
                     raise
@@ -333,17 +304,6 @@ def _is(taint: Document, key: str, effect: str) -> bool:
     return taint.get("key") == key and taint.get("effect") == effect
 
 
-def _text(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _seconds(text: object) -> float:
-    try:
-        return parse_moment(text)
-    except DECODE_ERRORS:
-        return float("-inf")
-
-
 class DaemonPod(NamedTuple):
     """A pod of a DaemonSet, and its node."""
 
@@ -351,7 +311,7 @@ class DaemonPod(NamedTuple):
     node: str
 
 
-class DeleteAnswer(msgspec.Struct):
+class _DeleteAnswer(msgspec.Struct):
     """The server's answer to a delete: a Status, or the object that is being deleted."""
 
     kind: str
@@ -361,14 +321,14 @@ class DeleteAnswer(msgspec.Struct):
 def remove_daemon_set(client: Client, namespace: str, name: str) -> bool:
     """Delete a DaemonSet and its pods; return False where it does not exist."""
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-    path = path_of("apps", "v1", "daemonsets", namespace, name)
+    path = DAEMONSETS.path(namespace, name)
     try:
         body = client.delete(path, options)
     except ApiError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
         return False
-    answer = client.decode(DeleteAnswer, body, f"DELETE {path}")
+    answer = client.decode(_DeleteAnswer, body, f"DELETE {path}")
     if answer.kind != "DaemonSet" and (answer.kind, answer.status) != ("Status", "Success"):
         raise bad_answer(client.address, f"DELETE {path}", body, "a Status of success was expected")
     return True
@@ -376,11 +336,9 @@ def remove_daemon_set(client: Client, namespace: str, name: str) -> bool:
 
 def pods_of_daemon_set(client: Client, namespace: str, name: str) -> list[DaemonPod]:
     """Return the pods of a DaemonSet of this name, also for a while after its deletion."""
-    pods = list_items(client, path_of("", "v1", "pods", namespace), RawPod, lambda _: None)
     return sorted(
         DaemonPod(pod.metadata.name, pod.spec.nodeName)
-        for pod in pods
-        if any(
-            (owner.kind, owner.name) == ("DaemonSet", name) for owner in pod.metadata.ownerReferences or ()
-        )
+        for pod in list_items(client, PODS.path(namespace), RawPod, lambda _: None)
+        for owner in pod.metadata.ownerReferences or ()
+        if (owner.kind, owner.name) == ("DaemonSet", name)
     )

@@ -7,22 +7,24 @@ references, labels and field managers show its owner.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from equipoise.adapters.http import one_line
 from equipoise.adapters.kubernetes.client import WRITE_SECONDS, Client
-from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Outline, RightMissing
+from equipoise.adapters.kubernetes.errors import REFUSALS, ApiError, BadAnswer, Outline, RightMissing
 from equipoise.adapters.kubernetes.keda_vpa import ScaledObjects
 from equipoise.adapters.kubernetes.kinds import HPAS, list_items
 from equipoise.adapters.kubernetes.objects import Discovery, Document, Objects
-from equipoise.adapters.kubernetes.structs import OwnerReference
-from equipoise.core.cluster import API_VERSIONS, ObjectRef, WorkloadRef
+from equipoise.adapters.kubernetes.structs import OwnerReference, RawScaleTargetRef
+from equipoise.core.cluster import ObjectRef, WorkloadRef
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.ports import ApplyAnswer, ApplyResult
+
+T = TypeVar("T")
 
 MANAGER = "equipoise"
 """Our field manager, and the value of the label on objects that we create."""
@@ -36,16 +38,17 @@ class ManagedFields(msgspec.Struct):
 
     manager: str = ""
     operation: str = ""
-    subresource: str = ""
+    time: str = ""
     fieldsV1: dict[str, Any] = {}
 
     def has(self, *path: str) -> bool:
-        """Return whether the manager set this field, or any field below it."""
+        """Return whether the manager set this field, or any below it; `k:{...}` is an item of a list."""
         place: Any = self.fieldsV1
         for name in path:
-            if not isinstance(place, dict) or f"f:{name}" not in place:
+            key = name if name.startswith("k:") else f"f:{name}"
+            if not isinstance(place, dict) or key not in place:
                 return False
-            place = place[f"f:{name}"]
+            place = place[key]
         return True
 
 
@@ -88,27 +91,21 @@ class OwnedMeta(msgspec.Struct):
 
 
 def conflicts(error: ApiError) -> Mapping[str, str]:
-    """Return the manager of each conflicting field of a refused apply; empty for any other error."""
-    return {
-        cause.field: _manager(cause.message)
-        for cause in error.causes
-        if cause.reason == "FieldManagerConflict"
-    }
+    """Return the manager of each conflicting field of a refused apply; empty for any other error.
 
-
-def _manager(message: str) -> str:
-    """Return the name in `conflict with "helm" using autoscaling/v2 at 2026-01-01T00:00:00Z`."""
-    _, quote, rest = message.partition('"')
-    return one_line(rest.partition('"')[0] if quote else message, 100)
+    A message is like `conflict with "helm" using autoscaling/v2 at 2026-01-01T00:00:00Z`.
+    """
+    found: dict[str, str] = {}
+    for cause in error.causes:
+        if cause.reason == "FieldManagerConflict":
+            _, quote, rest = cause.message.partition('"')
+            found[cause.field] = one_line(rest.partition('"')[0] if quote else cause.message, 100)
+    return found
 
 
 def joined(words: Iterable[str]) -> str:
     """Return the distinct words in their order, joined for a sentence."""
-    return ", ".join(_distinct(words))
-
-
-def _distinct(words: Iterable[str]) -> Iterator[str]:
-    yield from dict.fromkeys(words)
+    return ", ".join(dict.fromkeys(words))
 
 
 API_VERSION, KIND = "autoscaling/v2", "HorizontalPodAutoscaler"
@@ -116,20 +113,11 @@ FRESH_SECONDS = 5.0
 """How long the other autoscalers of a namespace are cached; the HPA itself is always read."""
 RIGHT_SECONDS = 60.0
 """How long the right to annotate is cached."""
-_REFUSALS = frozenset(
-    {HTTPStatus.BAD_REQUEST, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.UNPROCESSABLE_ENTITY}
-)
 _OTHER_UID = "UID"
 
 
-class _OwnedHpaTarget(msgspec.Struct, gc=False):
-    kind: str
-    name: str
-    apiVersion: str = ""
-
-
 class _OwnedHpaSpec(msgspec.Struct):
-    scaleTargetRef: _OwnedHpaTarget
+    scaleTargetRef: RawScaleTargetRef
 
 
 class _OwnedHpa(msgspec.Struct):
@@ -150,15 +138,15 @@ class KubernetesApplier:
         """By kind and namespace: when the right to annotate was checked, and the answer."""
 
     def apply_hpa(self, manifest: Mapping[str, Any], *, is_dry_run: bool = False) -> ApplyAnswer:
-        """Create this HPA, or update the one that we created; an HPA of another owner is not changed."""
-        about, target = _about(manifest), _target_of(manifest)
+        about, target = _subject(manifest)
         began_at = self._client.world.monotonic()
         try:
             before = self._objects.read(about)
             refusal = self._refusal(about, target, before) or self._late_answer(began_at)
             if refusal is not None:
                 return refusal
-            after = self._objects.apply(_with_our_label(manifest, before), MANAGER, is_dry_run=is_dry_run)
+            labelled = _with_our_label(manifest, before)
+            after = self._objects.apply(about, labelled, MANAGER, is_dry_run=is_dry_run)
         except (ApiError, RightMissing) as error:
             return _answer_of(error, f"{KIND} {about.namespace}/{about.name}")
         if before is None:
@@ -183,7 +171,7 @@ class KubernetesApplier:
             before = self._objects.read(about)
             if before is None:
                 return ApplyAnswer(ApplyResult.GONE, f"{workload} is not there")
-            meta = self._meta(before, about)
+            meta = self._convert(before.get("metadata"), OwnedMeta, about)
             changed = {
                 key: text for key, text in annotations.items() if (meta.annotations or {}).get(key) != text
             }
@@ -195,11 +183,10 @@ class KubernetesApplier:
                 owner = joined(name for names in taken.values() for name in names)
                 detail = f"{joined(taken)} of {workload} was set by {owner}"
                 return ApplyAnswer(ApplyResult.NOT_OURS, detail, owner)
-            late = self._late_answer(began_at)
-            if late is not None:
+            if late := self._late_answer(began_at):
                 return late
             change = {"metadata": {"annotations": changed}}
-            self._objects.patch(about._replace(uid=meta.uid), change, manager=MANAGER, is_dry_run=is_dry_run)
+            self._objects.patch(about._replace(uid=meta.uid), change, MANAGER, is_dry_run=is_dry_run)
         except ApiError as error:
             if error.status == HTTPStatus.FORBIDDEN:  # the right exists: a webhook answers 403, too
                 return ApplyAnswer(ApplyResult.REFUSED, error.message)
@@ -234,11 +221,11 @@ class KubernetesApplier:
         """Return the refusal if the HPA has another owner, or another autoscaler scales the workload."""
         if before is not None:
             name = f"{KIND} {about.namespace}/{about.name}"
-            found = self._decoded(before, about)
+            found = self._convert(before, _OwnedHpa, about)
             if not found.metadata.is_ours:
                 owner = found.metadata.owner
                 return ApplyAnswer(ApplyResult.NOT_OURS, f"{name} belongs to {owner}", owner)
-            scaled = _ref(found.spec.scaleTargetRef, about.namespace)
+            scaled = found.spec.scaleTargetRef.workload(about.namespace).canonical
             if scaled != target:
                 return ApplyAnswer(ApplyResult.REFUSED, f"{name} of ours scales {scaled} already")
         others = dict(self._other_scalers(about.namespace).get(target, {}))
@@ -262,53 +249,36 @@ class KubernetesApplier:
         for hpa in list_items(self._client, HPAS.path(namespace), _OwnedHpa, unreadable.append):
             name = f"{KIND} {namespace}/{hpa.metadata.name}"
             owner = "us" if hpa.metadata.is_ours else hpa.metadata.owner
-            found.setdefault(_ref(hpa.spec.scaleTargetRef, namespace), {})[name] = owner
+            ref = hpa.spec.scaleTargetRef.workload(namespace).canonical
+            found.setdefault(ref, {})[name] = owner
         if unreadable:
             raise BadAnswer(f"{self._client.address}: the {KIND} {unreadable[0].place} cannot be read")
         for ref, scaled in self._scaled_objects.names(namespace).items():
             found.setdefault(ref, {})[f"ScaledObject {namespace}/{scaled}"] = "KEDA"
         return found
 
-    def _decoded(self, document: Document, about: ObjectRef) -> _OwnedHpa:
+    def _convert(self, found: object, kind: type[T], about: ObjectRef) -> T:
         try:
-            return msgspec.convert(document, _OwnedHpa)
+            return msgspec.convert(found, kind)
         except DECODE_ERRORS as error:
-            raise self._bad_answer(about, error) from error
-
-    def _meta(self, document: Document, about: ObjectRef) -> OwnedMeta:
-        try:
-            return msgspec.convert(document.get("metadata"), OwnedMeta)
-        except DECODE_ERRORS as error:
-            raise self._bad_answer(about, error) from error
-
-    def _bad_answer(self, about: ObjectRef, error: Exception) -> BadAnswer:
-        name = f"{about.kind} {about.namespace}/{about.name}"
-        return BadAnswer(f"{self._client.address}: {name} cannot be read: {error}")
+            name = f"{about.kind} {about.namespace}/{about.name}"
+            raise BadAnswer(f"{self._client.address}: {name} cannot be read: {error}") from error
 
 
-def _about(manifest: Mapping[str, Any]) -> ObjectRef:
+def _subject(manifest: Mapping[str, Any]) -> tuple[ObjectRef, WorkloadRef]:
+    """Return the HPA of a manifest and the workload that it scales; raise BadInput without both."""
     meta = manifest.get("metadata", {})
     if (manifest.get("apiVersion"), manifest.get("kind")) != (API_VERSION, KIND):
         raise BadInput(f"kind: expected {KIND} of {API_VERSION}, got {manifest.get('kind')!r}")
     for field in ("name", "namespace"):
         if not isinstance(meta.get(field), str) or not meta[field]:
             raise BadInput(f"metadata.{field}: expected text in an HPA that is to be applied")
-    return ObjectRef(API_VERSION, KIND, meta["namespace"], meta["name"])
-
-
-def _target_of(manifest: Mapping[str, Any]) -> WorkloadRef:
     try:
-        return _ref(
-            msgspec.convert(manifest.get("spec"), _OwnedHpaSpec).scaleTargetRef,
-            manifest["metadata"]["namespace"],
-        )
+        target = msgspec.convert(manifest.get("spec"), _OwnedHpaSpec).scaleTargetRef
     except DECODE_ERRORS as error:
         raise BadInput(f"spec.scaleTargetRef: {error}") from error
-
-
-def _ref(target: _OwnedHpaTarget, namespace: str) -> WorkloadRef:
-    api_version = target.apiVersion or API_VERSIONS.get(target.kind, "")
-    return WorkloadRef(api_version, target.kind, namespace, target.name).canonical
+    ref = target.workload(meta["namespace"]).canonical
+    return ObjectRef(API_VERSION, KIND, meta["namespace"], meta["name"]), ref
 
 
 def _with_our_label(manifest: Mapping[str, Any], before: Document | None) -> Document:
@@ -332,17 +302,14 @@ def _answer_of(error: ApiError | RightMissing, name: str) -> ApplyAnswer:
         return ApplyAnswer(ApplyResult.FORBIDDEN, str(error))
     if error.status == HTTPStatus.FORBIDDEN:
         return ApplyAnswer(ApplyResult.FORBIDDEN, error.message)
-    # A 404 without a Status reason comes from a proxy in front of the API server.
-    if error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound":
+    if error.is_not_found:
         return ApplyAnswer(ApplyResult.GONE, error.message)
-    if error.status in _REFUSALS:
+    if error.status in REFUSALS:
         return ApplyAnswer(ApplyResult.REFUSED, error.message)
     if error.status == HTTPStatus.CONFLICT:
-        fields = conflicts(error)
-        if fields:
+        if fields := conflicts(error):
             owner = joined(fields.values())
-            detail = f"{joined(fields)} of {name} was set by {owner}"
-            return ApplyAnswer(ApplyResult.NOT_OURS, detail, owner)
+            return ApplyAnswer(ApplyResult.NOT_OURS, f"{joined(fields)} of {name} was set by {owner}", owner)
         if _OTHER_UID in error.message:
             return ApplyAnswer(ApplyResult.GONE, f"{name} was replaced while it was looked at")
     raise error

@@ -30,7 +30,6 @@ class Warnings:
         self._first.setdefault(what, where)
 
     def sentences(self) -> tuple[str, ...]:
-        """Return one sentence for each kind of warning."""
         return tuple(f"{what}: {n} times, first in {self._first[what]}" for what, n in self._counts.items())
 
 
@@ -53,7 +52,6 @@ class Pool:
         return found  # type: ignore[return-value] # equal keys have equal types here
 
     def find(self, key: object) -> object:
-        """Return the value of this key, or None."""
         return self._entries.get(key)
 
     def put(self, key: object, value: object) -> None:

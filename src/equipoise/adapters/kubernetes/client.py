@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -57,6 +57,10 @@ IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 WRITE_SECONDS = 3.0
 """How long a write is retried; after that, pauses and leadership have to be checked again."""
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+"""Merges lists by the key of their items; for built-in kinds only."""
+JSON_PATCH = "application/json-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +124,11 @@ class Client:
         sleep: Callable[[float], object] | None = None,
     ) -> Client:
         """Return a session with the same identity whose connections are aborted separately."""
-        world = self.world
-        if sleep is not None:
-            world = Environment(world.clock, world.monotonic, sleep, world.rng)
         return Client(
             self.target,
             backoff=backoff or self.backoff,
             limits=limits or self.limits,
-            world=world,
+            world=replace(self.world, sleep=sleep or self.world.sleep),
             credentials=self._credentials,
         )
 
@@ -142,15 +143,11 @@ class Client:
         return self.request("GET", path, params, bytes_max=bytes_max)
 
     def get_as(self, kind: type[T], path: str, params: Parameters | None = None) -> T:
-        """Read a path and return the decoded answer."""
         return self.decode(kind, self.get(path, params), f"GET {path}")
 
     def post(self, path: str, body: object, params: Parameters | None = None, *, retry: bool = True) -> bytes:
         """Create an object. `retry=False` leaves errors to the caller, as with a refused eviction."""
         return self.request("POST", path, params, body=body, retry=retry)
-
-    def put(self, path: str, body: object, params: Parameters | None = None, *, retry: bool = True) -> bytes:
-        return self.request("PUT", path, params, body=body, retry=retry)
 
     def patch(
         self,
@@ -159,15 +156,24 @@ class Client:
         params: Parameters | None = None,
         *,
         content_type: str = MERGE_PATCH,
+        is_idempotent: bool = True,
         retry: bool = True,
+        within_seconds: float = math.inf,
     ) -> bytes:
-        return self.request("PATCH", path, params, body=body, content_type=content_type, retry=retry)
+        return self.request(
+            "PATCH",
+            path,
+            params,
+            body=body,
+            content_type=content_type,
+            retry=retry,
+            is_idempotent=is_idempotent,
+            within_seconds=within_seconds,
+        )
 
-    def delete(
-        self, path: str, body: object = None, params: Parameters | None = None, *, retry: bool = True
-    ) -> bytes:
-        """Delete an object; the body may have preconditions."""
-        return self.request("DELETE", path, params, body=body, retry=retry)
+    def delete(self, path: str, options: object = None) -> bytes:
+        """Delete an object; the options may have preconditions."""
+        return self.request("DELETE", path, body=options)
 
     def request(
         self,
@@ -182,11 +188,23 @@ class Client:
         is_idempotent: bool | None = None,
         within_seconds: float = math.inf,
     ) -> bytes:
-        """Send a request, with retries, and return the body of the answer."""
+        """Return the body of the answer, after retries where they are safe."""
         encoded = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         safe = method in IDEMPOTENT if is_idempotent is None else is_idempotent
+
+        def attempt() -> bytes:
+            try:
+                response = self._open(method, path, params, encoded, content_type)
+                self._refuse_unless_ok(response, f"{method} {path}")
+                deadline = self.world.monotonic() + self.limits.answer_seconds
+                return read_bounded(response, bytes_max, deadline=deadline, monotonic=self.world.monotonic)
+            except AnswerTooLarge as error:
+                raise BadAnswer(f"{self.address} answered {method} {path} with {error}") from error
+            except FAILURES as error:
+                raise self.unreachable(error) from error
+
         return with_retries(
-            lambda: self._ask(method, path, params, encoded, content_type, bytes_max),
+            attempt,
             lambda error: _judge(error, is_idempotent=safe),
             self.backoff.within(within_seconds) if retry else NO_RETRIES,
             sleep=self.world.sleep,
@@ -199,7 +217,7 @@ class Client:
         method: str,
         path: str,
         *,
-        params: Mapping[str, str | int] | None = None,
+        params: Parameters | None = None,
         fields: Mapping[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = "application/x-www-form-urlencoded",
@@ -220,10 +238,9 @@ class Client:
         self, path: str, params: Parameters | None = None, *, read_seconds: float
     ) -> urllib3.BaseHTTPResponse:
         """Open a streamed answer, such as a watch; a silence of `read_seconds` ends it."""
-        request = f"GET {path}"
         try:
             response = self._open("GET", path, params, None, "", read_seconds=read_seconds)
-            self._refuse_unless_ok(response, request)
+            self._refuse_unless_ok(response, f"GET {path}")
         except FAILURES as error:
             raise self.unreachable(error) from error
         return response
@@ -248,16 +265,11 @@ class Client:
         attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
         if namespace:
             attributes["namespace"] = namespace
-        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-        answer = self.decode(
-            AccessReview, self.request("POST", path, body=review, is_idempotent=True), f"POST {path}"
-        )
-        return answer.status.allowed
+        version, kind = "authorization.k8s.io/v1", "SelfSubjectAccessReview"
+        review = {"apiVersion": version, "kind": kind, "spec": {"resourceAttributes": attributes}}
+        path = f"/apis/{version}/selfsubjectaccessreviews"
+        answer = self.request("POST", path, body=review, is_idempotent=True)
+        return self.decode(AccessReview, answer, f"POST {path}").status.allowed
 
     def server_version(self) -> str:
         """Return the API server's version, such as v1.35.8."""
@@ -274,31 +286,11 @@ class Client:
         except DECODE_ERRORS:
             return None
 
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        params: Parameters | None,
-        body: bytes | None,
-        content_type: str,
-        bytes_max: int,
-    ) -> bytes:
-        request = f"{method} {path}"
-        try:
-            response = self._open(method, path, params, body, content_type)
-            self._refuse_unless_ok(response, request)
-            deadline = self.world.monotonic() + self.limits.answer_seconds
-            return read_bounded(response, bytes_max, deadline=deadline, monotonic=self.world.monotonic)
-        except AnswerTooLarge as error:
-            raise BadAnswer(f"{self.address} answered {request} with {error}") from error
-        except FAILURES as error:
-            raise self.unreachable(error) from error
-
     def _open(
         self,
         method: str,
         path: str,
-        params: Mapping[str, str | int] | None,
+        params: Parameters | None,
         body: bytes | None,
         content_type: str,
         *,
@@ -306,30 +298,23 @@ class Client:
     ) -> urllib3.BaseHTTPResponse:
         """Send once, and once more with a new credential after a 401."""
         target = f"{path}{'&' if '?' in path else '?'}{urlencode(params)}" if params else path
-        timeout = urllib3.Timeout(
-            connect=self.limits.connect_seconds, read=read_seconds or self.limits.read_seconds
-        )
+        limits = self.limits
+        timeout = urllib3.Timeout(connect=limits.connect_seconds, read=read_seconds or limits.read_seconds)
+
+        def send(credential: Credential) -> urllib3.BaseHTTPResponse:
+            headers = self._headers(credential.authorization, "" if body is None else content_type)
+            certificate = credential.certificate
+            response = self._wire.send(
+                method, target, headers=headers, body=body, timeout=timeout, certificate=certificate
+            )
+            self._date = (response.headers.get("Date", ""), self.world.clock())
+            return response
+
         credential = self._credentials.current()
-        response = self._send(method, target, credential, body, content_type, timeout)
+        response = send(credential)
         if response.status == HTTPStatus.UNAUTHORIZED and self._credentials.renew(credential):
             response.close()
-            response = self._send(method, target, self._credentials.current(), body, content_type, timeout)
-        return response
-
-    def _send(
-        self,
-        method: str,
-        target: str,
-        credential: Credential,
-        body: bytes | None,
-        content_type: str,
-        timeout: urllib3.Timeout,
-    ) -> urllib3.BaseHTTPResponse:
-        headers = self._headers(credential.authorization, content_type if body is not None else "")
-        response = self._wire.send(
-            method, target, headers=headers, body=body, timeout=timeout, certificate=credential.certificate
-        )
-        self._date = (response.headers.get("Date", ""), self.world.clock())
+            response = send(self._credentials.current())
         return response
 
     def _headers(self, authorization: str | None, content_type: str) -> urllib3.HTTPHeaderDict:

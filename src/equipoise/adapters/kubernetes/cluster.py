@@ -33,8 +33,10 @@ from equipoise.adapters.kubernetes.kinds import (
 from equipoise.adapters.kubernetes.objects import Discovery, path_of
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.selectors import format_selector
-from equipoise.adapters.kubernetes.structs import ObjectMeta, RawObject, RawScale
-from equipoise.core.cluster import API_VERSIONS, Hpa, HpaSpec, Node, Pdb, Pod, Workload, WorkloadRef
+from equipoise.adapters.kubernetes.structs import ObjectMeta, RawObject, RawScale, RawScaleTargetRef
+from equipoise.core.cluster import Hpa, HpaSpec, Node, Pdb, Pod, Workload, WorkloadRef
+
+LISTED_WORKLOADS = (DEPLOYMENTS, STATEFULSETS, REPLICASETS)
 
 
 class KubernetesCluster:
@@ -55,7 +57,6 @@ class KubernetesCluster:
         return list_kind(self.client, PODS, namespace, decoder=self.decoder).records
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
-        """Read the pods of one workload from the server."""
         params = {"labelSelector": format_selector(workload.selector)}
         found = list_kind(self.client, PODS, workload.ref.namespace, decoder=self.decoder, params=params)
         return found.records
@@ -65,11 +66,8 @@ class KubernetesCluster:
         return _require_all(listing.records, listing.unreadable)
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
-        """List the Deployments, StatefulSets and ReplicaSets without an owner."""
-        kinds = (DEPLOYMENTS, STATEFULSETS, REPLICASETS)
-        return [
-            w for kind in kinds for w in list_kind(self.client, kind, namespace, decoder=self.decoder).records
-        ]
+        lists = (list_kind(self.client, kind, namespace, decoder=self.decoder) for kind in LISTED_WORKLOADS)
+        return [workload for listing in lists for workload in listing.records]
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
         """Read one workload: its object where we know the kind, else its `scale`; None without either."""
@@ -77,8 +75,8 @@ class KubernetesCluster:
         kind = WORKLOADS.get(ref.kind) if group == "apps" else None
         try:
             if kind is not None:
-                path = path_of("apps", "v1", kind.plural, ref.namespace, ref.name)
-                return self.decoder.workload(self.client.get_as(kind.raw, path), ref.kind)
+                raw = self.client.get_as(kind.raw, kind.path(ref.namespace, ref.name))
+                return self.decoder.workload(raw, ref.kind)
             resource = self.discovery.find(ref.api_version, ref.kind)
             if resource is None or not resource.has_scale or not resource.is_namespaced:
                 return None
@@ -87,10 +85,8 @@ class KubernetesCluster:
             whole = self.client.get_as(RawObject, path)
             return self.decoder.scale(self.client.get_as(RawScale, f"{path}/scale"), ref, whole.metadata)
         except ApiError as error:
-            # Without a Status reason it comes from a proxy in front of the API server, unless the kind was
-            # removed too.
-            is_told = error.reason == "NotFound" or kind is None
-            if error.status == HTTPStatus.NOT_FOUND and is_told:
+            # A 404 without a Status comes from a proxy, unless the kind was removed too.
+            if error.is_not_found or (kind is None and error.status == HTTPStatus.NOT_FOUND):
                 return None
             raise
 
@@ -101,7 +97,6 @@ class KubernetesCluster:
         return list_kind(self.client, PDBS, namespace, decoder=self.decoder).records
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        """Return the workloads whose autoscaling KEDA has paused, and by what; empty without KEDA."""
         return self._scaled_objects.pauses(namespace, self.decoder.warnings) or {}
 
 
@@ -112,7 +107,6 @@ class CachedCluster:
         self, client: Client, *, namespace: str | None = None, timings: Timings | None = None
     ) -> None:
         self._direct = KubernetesCluster(client)
-        self._monotonic = client.world.monotonic
         self._pauses = RecentPauses(client, namespace)
         self._pods = Reflector(client, PODS, namespace=namespace, timings=timings)
         self._nodes = Reflector(client, NODES, timings=timings)
@@ -120,36 +114,10 @@ class CachedCluster:
         self._pdbs = Reflector(client, PDBS, namespace=namespace, timings=timings)
         self._workloads = {
             kind.name: Reflector(client, kind, namespace=namespace, timings=timings)
-            for kind in (DEPLOYMENTS, STATEFULSETS, REPLICASETS)
+            for kind in LISTED_WORKLOADS
         }
-        self.reflectors: tuple[Reflector[Any], ...] = (
-            self._pods,
-            self._nodes,
-            self._hpas,
-            self._pdbs,
-            *self._workloads.values(),
-        )
-
-    def start(self) -> None:
-        for reflector in self.reflectors:
-            reflector.start()
-
-    def stop(self, timeout_seconds: float = 5.0) -> bool:
-        """Stop all reflectors; return whether all have ended in time."""
-        for reflector in self.reflectors:
-            reflector.stop(0.0)  # stop all first, then wait for each
-        ended = [reflector.stop(timeout_seconds) for reflector in self.reflectors]
-        return all(ended)
-
-    def wait_until_synced(self, timeout_seconds: float) -> bool:
-        """Wait until every kind was listed once; return whether that happened in time."""
-        deadline = self._monotonic() + timeout_seconds
-        return all(r.synced.wait(max(0.0, deadline - self._monotonic())) for r in self.reflectors)
-
-    def age_seconds(self) -> float:
-        """Return the age of the oldest cache; beyond a few minutes the caches are stale."""
-        now = self._monotonic()
-        return max(reflector.last_contact_age_seconds(now) for reflector in self.reflectors)
+        others = (self._pods, self._nodes, self._hpas, self._pdbs)
+        self.reflectors: tuple[Reflector[Any], ...] = (*others, *self._workloads.values())
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -161,17 +129,14 @@ class CachedCluster:
         return self._pods.require_fresh().records(namespace)
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
-        """Read the pods of one workload from the server, not from the cache."""
         return self._direct.pods_now(workload)
 
     def nodes(self) -> Sequence[Node]:
         return _require_all(self._nodes.require_fresh().records(), self._nodes.unreadable.values())
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
-        """Return the Deployments, StatefulSets and ReplicaSets without an owner."""
-        return [
-            w for reflector in self._workloads.values() for w in reflector.require_fresh().records(namespace)
-        ]
+        caches = [reflector.require_fresh() for reflector in self._workloads.values()]
+        return [workload for cache in caches for workload in cache.records(namespace)]
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
         """Return a workload; kinds without a cache are read from the server."""
@@ -187,7 +152,6 @@ class CachedCluster:
         return self._pdbs.require_fresh().records(namespace)
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        """Return the workloads whose autoscaling KEDA has paused, as of a few seconds ago."""
         return self._pauses.pauses(namespace)
 
 
@@ -200,14 +164,8 @@ def _require_all(nodes: Sequence[Node], unreadable: Iterable[Outline]) -> Sequen
     return nodes
 
 
-class _VerbatimHpaTarget(msgspec.Struct, gc=False):
-    kind: str
-    name: str
-    apiVersion: str = ""
-
-
 class _VerbatimHpaSpec(msgspec.Struct):
-    scaleTargetRef: _VerbatimHpaTarget
+    scaleTargetRef: RawScaleTargetRef
     metrics: list[dict[str, Any]] | None = None
     behavior: dict[str, Any] | None = None
     minReplicas: int | None = None
@@ -229,24 +187,21 @@ class HpaSpecs:
         """List the specs of all HorizontalPodAutoscalers; one that cannot be read has no values."""
         unreadable: list[Outline] = []
         found = list_items(self._client, HPAS.path(namespace), _VerbatimHpa, unreadable.append)
-        return [*map(_hpa_spec, found), *map(_undecoded_spec, unreadable)]
-
-
-def _undecoded_spec(outline: Outline) -> HpaSpec:
-    meta = outline.meta
-    return HpaSpec(meta.name, WorkloadRef("", "", meta.namespace, ""), unreadable=outline.why)
+        undecoded = [
+            HpaSpec(one.meta.name, WorkloadRef("", "", one.meta.namespace, ""), unreadable=one.why)
+            for one in unreadable
+        ]
+        return [*map(_hpa_spec, found), *undecoded]
 
 
 def _hpa_spec(hpa: _VerbatimHpa) -> HpaSpec:
-    target, meta = hpa.spec.scaleTargetRef, hpa.metadata
-    api_version = target.apiVersion or API_VERSIONS.get(target.kind, "")
-    labels: Mapping[str, str] = meta.labels or {}
+    meta = hpa.metadata
     return HpaSpec(
         name=meta.name,
-        target=WorkloadRef(api_version, target.kind, meta.namespace, target.name).canonical,
+        target=hpa.spec.scaleTargetRef.workload(meta.namespace).canonical,
         metrics=tuple(hpa.spec.metrics or ()),
         behavior=hpa.spec.behavior,
-        labels=tuple(sorted(labels.items())),
+        labels=tuple(sorted((meta.labels or {}).items())),
         replicas_min=1 if hpa.spec.minReplicas is None else hpa.spec.minReplicas,
         replicas_max=hpa.spec.maxReplicas,
     )
@@ -256,29 +211,23 @@ class KubernetesSelectedPods:
     """Answers from a reflector, which the owner of this object starts and stops."""
 
     def __init__(self, client: Client, namespace: str, selector: str, timings: Timings | None = None) -> None:
-        """Create the reflector; nothing is sent yet."""
         self._client = client
         self._namespace = namespace
         self._changed = threading.Event()
+        params, on_change = {"labelSelector": selector}, self._on_change
         self.reflector = Reflector(
-            client,
-            PODS,
-            namespace=namespace,
-            params={"labelSelector": selector},
-            on_change=self._on_change,
-            timings=timings,
+            client, PODS, namespace=namespace, params=params, on_change=on_change, timings=timings
         )
 
     def pods(self) -> Sequence[Pod]:
-        """Return the pods; raise Unreachable before the first list and when the cache is stale."""
         return self.reflector.require_fresh("the pods of the pools").records()
 
     def is_gone(self, name: str, uid: str) -> bool:
         """Read a pod and return whether the one with this UID no longer exists; without a UID, any."""
         try:
-            found = self._client.get_as(RawObject, path_of("", "v1", "pods", self._namespace, name))
+            found = self._client.get_as(RawObject, PODS.path(self._namespace, name))
         except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound":
+            if error.is_not_found:
                 return True
             raise
         return uid not in {"", found.metadata.uid}

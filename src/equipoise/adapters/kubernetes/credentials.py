@@ -36,21 +36,17 @@ OUTPUT_BYTES_MAX = 1024 * 1024
 TIMEOUT_SECONDS = 60.0
 
 
-class ExecStatus(msgspec.Struct, frozen=True):
-    """The status of a plugin's answer."""
-
+class _ExecStatus(msgspec.Struct, frozen=True):
     token: str | None = None
     clientCertificateData: str | None = None
     clientKeyData: str | None = None
     expirationTimestamp: str | None = None
 
 
-class ExecCredential(msgspec.Struct, frozen=True):
-    """A plugin's whole answer."""
-
+class _ExecCredential(msgspec.Struct, frozen=True):
     apiVersion: str
     kind: str
-    status: ExecStatus | None = None
+    status: _ExecStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +76,16 @@ def run_plugin(
     if config.interactiveMode == "Always":
         raise BadInput(f"{name}: interactiveMode: it needs a terminal (Always), and there is never one")
     if config.interactiveMode not in {None, "", "Never", "IfAvailable"}:
-        raise BadInput(
-            f"{name}: interactiveMode: expected Never or IfAvailable, got {config.interactiveMode!r}"
-        )
+        got = f"got {config.interactiveMode!r}"
+        raise BadInput(f"{name}: interactiveMode: expected Never or IfAvailable, {got}")
     inherited = dict(os.environ if environment is None else environment)
     inherited.update((entry.name, entry.value) for entry in config.env or ())
     inherited["KUBERNETES_EXEC_INFO"] = exec_info(config, endpoint)
-    output = _run(
-        [_command(config, folder, inherited), *(config.args or ())], inherited, config, timeout_seconds
-    )
-    return _check(config, output, clock())
+    try:
+        command = [_command(config, folder, inherited), *(config.args or ())]
+        return _check(config, _run(command, inherited, timeout_seconds), clock())
+    except CredentialFailed as error:
+        raise CredentialFailed(f"{name}: {error}") from error.__cause__
 
 
 def exec_info(config: ExecConfig, endpoint: Endpoint) -> str:
@@ -121,14 +117,11 @@ def _command(config: ExecConfig, folder: str, environment: Mapping[str, str]) ->
     found = shutil.which(command, path=environment.get("PATH"))
     if found is None:
         hint = f" ({one_line(config.installHint, 400)})" if config.installHint else ""
-        raise CredentialFailed(f"exec plugin {config.command}: command not found{hint}")
+        raise CredentialFailed(f"command not found{hint}")
     return found
 
 
-def _run(
-    command: list[str], environment: Mapping[str, str], config: ExecConfig, timeout_seconds: float
-) -> bytes:
-    name = f"exec plugin {config.command}"
+def _run(command: list[str], environment: Mapping[str, str], timeout_seconds: float) -> bytes:
     try:
         process = subprocess.Popen(
             command,
@@ -140,25 +133,25 @@ def _run(
         )
     except (OSError, ValueError) as error:  # ValueError: an argument with a NUL or without an encoding
         why = getattr(error, "strerror", None) or str(error)
-        raise CredentialFailed(f"{name}: cannot be run: {why.lower()}") from error
+        raise CredentialFailed(f"cannot be run: {why.lower()}") from error
     with process:
         try:
-            output, complaint = _read_both(process, time.monotonic() + timeout_seconds, name)
+            output, complaint = _read_both(process, time.monotonic() + timeout_seconds)
             status = process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
             # The original error shows the arguments, which may be secret.
-            raise CredentialFailed(f"{name}: closed its output but did not end") from None
+            raise CredentialFailed("closed its output but did not end") from None
         finally:
             # Its children hold the pipes too, so the whole session is killed.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     if status != 0:
         said = one_line(complaint.decode("utf-8", "replace"), 300)
-        raise CredentialFailed(f"{name}: ended with status {status}{': ' if said else ''}{said}")
+        raise CredentialFailed(f"ended with status {status}{': ' if said else ''}{said}")
     return output
 
 
-def _read_both(process: subprocess.Popen[bytes], deadline: float, name: str) -> tuple[bytes, bytes]:
+def _read_both(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
     assert process.stdout is not None
     assert process.stderr is not None
     buffers = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
@@ -168,53 +161,48 @@ def _read_both(process: subprocess.Popen[bytes], deadline: float, name: str) -> 
         while selector.get_map():
             ready = selector.select(max(0.0, deadline - time.monotonic()))
             if not ready:
-                raise CredentialFailed(f"{name}: did not end in time")
+                raise CredentialFailed("did not end in time")
             for key, _ in ready:
                 part = os.read(key.fd, 65536)
                 if not part:
                     selector.unregister(key.fd)
                 buffers[key.fd] += part
                 if len(buffers[key.fd]) > OUTPUT_BYTES_MAX:
-                    raise CredentialFailed(f"{name}: printed more than {OUTPUT_BYTES_MAX} bytes")
+                    raise CredentialFailed(f"printed more than {OUTPUT_BYTES_MAX} bytes")
     return bytes(buffers[process.stdout.fileno()]), bytes(buffers[process.stderr.fileno()])
 
 
 def _check(config: ExecConfig, output: bytes, now: float) -> Given:
-    name = f"exec plugin {config.command}"
     try:
-        answer = msgspec.json.decode(output, type=ExecCredential)
+        answer = msgspec.json.decode(output, type=_ExecCredential)
     except DECODE_ERRORS as error:
-        raise CredentialFailed(f"{name}: did not print an ExecCredential: {one_line(str(error))}") from error
+        raise CredentialFailed(f"did not print an ExecCredential: {one_line(str(error))}") from error
     if answer.kind != "ExecCredential" or answer.apiVersion != config.apiVersion:
         got = f"{one_line(answer.kind, 60)} of {one_line(answer.apiVersion, 60)}"
-        raise CredentialFailed(f"{name}: expected an ExecCredential of {config.apiVersion}, got {got}")
-    status = answer.status or ExecStatus()
+        raise CredentialFailed(f"expected an ExecCredential of {config.apiVersion}, got {got}")
+    status = answer.status or _ExecStatus()
     if bool(status.clientCertificateData) != bool(status.clientKeyData):
-        raise CredentialFailed(f"{name}: gave a client certificate without its key, or the reverse")
+        raise CredentialFailed("gave a client certificate without its key, or the reverse")
     if not status.token and not status.clientCertificateData:
-        raise CredentialFailed(f"{name}: gave neither a token nor a client certificate")
+        raise CredentialFailed("gave neither a token nor a client certificate")
     if status.token and not (status.token.isascii() and status.token.isprintable()):
-        raise CredentialFailed(f"{name}: gave a token with unprintable characters")
-    expires_at = _expiry(name, status.expirationTimestamp)
+        raise CredentialFailed("gave a token with unprintable characters")
+    expires_at, stated = None, status.expirationTimestamp
+    if stated:
+        try:
+            expires_at = parse_moment(stated)
+        except DECODE_ERRORS as error:
+            got = one_line(stated, 60)
+            why = f"expirationTimestamp: expected a time with a zone, got {got!r}"
+            raise CredentialFailed(why) from error
     if expires_at is not None and expires_at <= now:
-        raise CredentialFailed(f"{name}: gave a credential that expired at {status.expirationTimestamp}")
+        raise CredentialFailed(f"gave a credential that expired at {stated}")
     return Given(
         token=status.token or None,
         cert_data=status.clientCertificateData.encode() if status.clientCertificateData else None,
         key_data=status.clientKeyData.encode() if status.clientKeyData else None,
         expires_at=expires_at,
     )
-
-
-def _expiry(name: str, text: str | None) -> float | None:
-    if not text:
-        return None
-    try:
-        return parse_moment(text)
-    except DECODE_ERRORS as error:
-        raise CredentialFailed(
-            f"{name}: expirationTimestamp: expected a time with a zone, got {one_line(text, 60)!r}"
-        ) from error
 
 
 REREAD_SECONDS = 60.0
@@ -247,11 +235,9 @@ class CredentialSource(Protocol):
 
     def current(self) -> Credential:
         """Return the credential to use now."""
-        ...
 
     def renew(self, refused: Credential) -> bool:
         """Try to replace a refused credential; return whether there is another one now."""
-        ...
 
 
 class FixedSource:
@@ -291,7 +277,6 @@ class TokenFileSource:
             return Credential(f"Bearer {self._token}", certificate_of(self._identity))
 
     def renew(self, refused: Credential) -> bool:
-        """Read the file again and return whether the token changed."""
         with self._lock:
             self._read_at = float("-inf")
         return self.current() != refused

@@ -12,14 +12,12 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from equipoise.adapters.kubernetes.cache import Pool, Warnings
-from equipoise.adapters.kubernetes.resizes import resize_of, restarts_for
 from equipoise.adapters.kubernetes.selectors import parse_selector, selector_of
 from equipoise.adapters.kubernetes.structs import (
     ContainerStatus,
     MetricSpec,
     MetricTarget,
     ObjectMeta,
-    Quantities,
     RawCondition,
     RawContainer,
     RawHpa,
@@ -32,7 +30,8 @@ from equipoise.adapters.kubernetes.structs import (
     RawWorkload,
     Resources,
     Volume,
-    WorkloadStatus,
+    resize_of,
+    restarts_for,
 )
 from equipoise.core.cluster import (
     API_VERSIONS,
@@ -77,16 +76,16 @@ Pairs = tuple[tuple[str, str], ...]
 class Decoder:
     """Converts API objects to records, with the pool and the warnings of one cache."""
 
-    def __init__(self, pool: Pool | None = None, warnings: Warnings | None = None) -> None:
-        self.pool = pool or Pool()
-        self.warnings = warnings or Warnings()
+    def __init__(self) -> None:
+        self.pool = Pool()
+        self.warnings = Warnings()
 
     def pod(self, raw: RawPod) -> Pod:
         meta, spec, status, share = raw.metadata, raw.spec, raw.status, self.pool.share
         ready = _condition(status.conditions, "Ready")
         target = _condition(status.conditions, "DisruptionTarget")
         restarts, restarted_at = self._restarts(meta, status.containerStatuses, status.initContainerStatuses)
-        annotations = meta.annotations or {}
+        annotations, created_at = meta.annotations or {}, self._time(meta, meta.creationTimestamp)
         return Pod(
             namespace=share(meta.namespace),
             name=meta.name,
@@ -96,7 +95,7 @@ class Decoder:
             phase=share(status.phase),
             is_ready=ready is not None and ready.status == "True",
             ready_since=self._time(meta, ready.lastTransitionTime) if ready else None,
-            created_at=self._created_at(meta),
+            created_at=math.inf if created_at is None else created_at,
             deletion_at=self._time(meta, meta.deletionTimestamp),
             owner=self._owner(meta),
             labels=self._labels(meta),
@@ -123,29 +122,31 @@ class Decoder:
             resource_version=meta.resourceVersion,
             is_ready=ready is not None and ready.status == "True",
             is_cordoned=bool(raw.spec.unschedulable),
-            cpu_cores=self._cores(meta, sizes) or 0.0,
-            memory_bytes=self._bytes(meta, sizes) or 0.0,
-            pods_max=int(self._bytes(meta, sizes, "pods") or 0),
+            cpu_cores=self._quantity(meta, sizes.get("cpu"), parse_cores) or 0.0,
+            memory_bytes=self._quantity(meta, sizes.get("memory"), parse_bytes) or 0.0,
+            pods_max=int(self._quantity(meta, sizes.get("pods"), parse_bytes) or 0),
             labels=self._labels(meta),
         )
 
     def workload(self, raw: RawWorkload, kind: str) -> Workload:
         """Return a Deployment, StatefulSet or ReplicaSet, which has no updated replicas, or a DaemonSet."""
         meta, status, template = raw.metadata, raw.status, raw.spec.template.spec
-        counts = (
-            (status.desiredNumberScheduled, status.currentNumberScheduled)
-            if kind == "DaemonSet"
-            else (1 if raw.spec.replicas is None else raw.spec.replicas, status.replicas)
-        )
+        if kind == "DaemonSet":
+            wanted, seen = status.desiredNumberScheduled, status.currentNumberScheduled
+            ready, updated = status.numberReady, status.updatedNumberScheduled
+        else:
+            wanted = 1 if raw.spec.replicas is None else raw.spec.replicas
+            seen, ready = status.replicas, status.readyReplicas
+            updated = status.replicas if kind == "ReplicaSet" else status.updatedReplicas
         strategy = raw.spec.updateStrategy.type if raw.spec.updateStrategy else ""
         return Workload(
             ref=WorkloadRef(API_VERSIONS[kind], kind, meta.namespace, meta.name),
             uid=meta.uid,
             resource_version=meta.resourceVersion,
-            replicas_wanted=counts[0],
-            replicas_seen=counts[1],
-            replicas_ready=status.numberReady if kind == "DaemonSet" else status.readyReplicas,
-            replicas_updated=_updated(status, kind),
+            replicas_wanted=wanted,
+            replicas_seen=seen,
+            replicas_ready=ready,
+            replicas_updated=updated,
             generation=meta.generation,
             generation_observed=status.observedGeneration,
             selector=self._selector(meta, raw.spec.selector, NOTHING_MATCHES) or NOTHING_MATCHES,
@@ -181,14 +182,13 @@ class Decoder:
 
     def hpa(self, raw: RawHpa) -> Hpa:
         """Return an HPA; its target is in its own namespace."""
-        meta, spec, target = raw.metadata, raw.spec, raw.spec.scaleTargetRef
-        api_version = target.apiVersion or API_VERSIONS.get(target.kind, "")
+        meta, spec = raw.metadata, raw.spec
         return Hpa(
             namespace=meta.namespace,
             name=meta.name,
             uid=meta.uid,
             resource_version=meta.resourceVersion,
-            target=WorkloadRef(api_version, target.kind, meta.namespace, target.name),
+            target=spec.scaleTargetRef.workload(meta.namespace),
             replicas_min=1 if spec.minReplicas is None else spec.minReplicas,
             replicas_max=spec.maxReplicas,
             replicas_current=raw.status.currentReplicas,
@@ -255,7 +255,7 @@ class Decoder:
         pod_level = (whole.requests if whole else None) or {}
         hidden = frozenset(name for name in ("cpu", "memory") if name in pod_level)
         if hidden:
-            self.warnings.add("pod-level resources make the requests of containers unknown", _where(meta))
+            self._warn(meta, "pod-level resources make the requests of containers unknown")
         return self.pool.share(tuple(self._container(meta, c, hidden) for c in (*usual, *sidecars)))
 
     def _container(self, meta: ObjectMeta, raw: RawContainer, hidden: frozenset[str]) -> Container:
@@ -269,10 +269,10 @@ class Decoder:
             return found
         made = Container(
             name=raw.name,
-            cpu_request_cores=self._cores(meta, requests),
-            memory_request_bytes=self._bytes(meta, requests),
-            cpu_limit_cores=self._cores(meta, limits),
-            memory_limit_bytes=self._bytes(meta, limits),
+            cpu_request_cores=self._quantity(meta, requests.get("cpu"), parse_cores),
+            memory_request_bytes=self._quantity(meta, requests.get("memory"), parse_bytes),
+            cpu_limit_cores=self._quantity(meta, limits.get("cpu"), parse_cores),
+            memory_limit_bytes=self._quantity(meta, limits.get("memory"), parse_bytes),
             is_sidecar=key[5],
             restarts_for=key[6],
         )
@@ -294,7 +294,7 @@ class Decoder:
     def _metric(self, meta: ObjectMeta, spec: MetricSpec) -> HpaMetric:
         source = spec.resource or spec.containerResource or spec.pods or spec.object or spec.external
         if source is None:
-            self.warnings.add("a metric without a source", _where(meta))
+            self._warn(meta, "a metric without a source")
             return HpaMetric(spec.type, "", "", math.nan)
         name = source.name or (source.metric.name if source.metric else "")
         return HpaMetric(
@@ -312,14 +312,12 @@ class Decoder:
             value = target.averageUtilization
         elif target.type == "AverageValue":
             value = target.averageValue
-        number = None if value is None else self._quantity(meta, value, parse_bytes)
+        number = self._quantity(meta, value, parse_bytes)
         return math.nan if number is None else number
 
     def _tolerance(self, meta: ObjectMeta, rules: RawScalingRules | None) -> float:
         """Return the HPA's tolerance (since Kubernetes 1.33), or the default."""
-        if rules is None or rules.tolerance is None:
-            return TOLERANCE
-        number = self._quantity(meta, rules.tolerance, parse_bytes)
+        number = self._quantity(meta, None if rules is None else rules.tolerance, parse_bytes)
         return TOLERANCE if number is None else number
 
     def _selector(
@@ -330,37 +328,26 @@ class Decoder:
         try:
             return self.pool.share(selector_of(fields))
         except DECODE_ERRORS:
-            self.warnings.add("a selector that cannot be read", _where(meta))
+            self._warn(meta, "a selector that cannot be read")
             return unreadable
 
-    def _cores(self, meta: ObjectMeta, amounts: Quantities) -> float | None:
-        value = amounts.get("cpu")
-        return None if value is None else self._quantity(meta, value, parse_cores)
-
-    def _bytes(self, meta: ObjectMeta, amounts: Quantities, name: str = "memory") -> float | None:
-        value = amounts.get(name)
-        return None if value is None else self._quantity(meta, value, parse_bytes)
-
     def _quantity(
-        self, meta: ObjectMeta, value: str | float, parse: Callable[[str | float], float]
+        self, meta: ObjectMeta, value: str | float | None, parse: Callable[[str | float], float]
     ) -> float | None:
         try:
-            return parse(value)
+            return None if value is None else parse(value)
         except DECODE_ERRORS:
-            self.warnings.add("a quantity that cannot be read", _where(meta))
+            self._warn(meta, "a quantity that cannot be read")
             return None
 
-    def _created_at(self, meta: ObjectMeta) -> float:
-        created_at = self._time(meta, meta.creationTimestamp)
-        return math.inf if created_at is None else created_at
+    def _warn(self, meta: ObjectMeta, what: str) -> None:
+        self.warnings.add(what, f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name)
 
     def _time(self, meta: ObjectMeta, text: str | None) -> float | None:
-        if text is None:
-            return None
         try:
-            return parse_time(text)
+            return None if text is None else parse_time(text)
         except DECODE_ERRORS:
-            self.warnings.add("a time that cannot be read", _where(meta))
+            self._warn(meta, "a time that cannot be read")
             return None
 
 
@@ -370,10 +357,12 @@ def parse_time(text: str) -> float:
     return parse_moment(text)
 
 
-def _updated(status: WorkloadStatus, kind: str) -> int:
-    if kind == "DaemonSet":
-        return status.updatedNumberScheduled
-    return status.replicas if kind == "ReplicaSet" else status.updatedReplicas
+def time_or_none(text: str | None) -> float | None:
+    """Return an RFC 3339 time as Unix seconds; None where it is absent or cannot be read."""
+    try:
+        return None if text is None else parse_time(text)
+    except DECODE_ERRORS:
+        return None
 
 
 def _condition(conditions: list[RawCondition] | None, kind: str) -> RawCondition | None:
@@ -390,7 +379,3 @@ def _has_local_storage(volumes: Iterable[Volume], expendable: str) -> bool:
         (volume.emptyDir is not None or volume.hostPath is not None) and volume.name not in names
         for volume in volumes
     )
-
-
-def _where(meta: ObjectMeta) -> str:
-    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import responses
 from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
@@ -25,6 +27,8 @@ ERROR_BODY_BYTES_MAX = 64 * 1024
 """The largest part of an error's body that is read; the rest is dropped with its connection."""
 RETRY_AFTER_SECONDS_MAX = 86_400
 """The longest delay that is accepted from a Status."""
+REFUSALS = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.UNPROCESSABLE_ENTITY})
+"""Answers after which the same request would be refused again."""
 
 
 class Unreachable(WorldFailed):
@@ -68,28 +72,26 @@ class ApiStatus(msgspec.Struct, frozen=True):
     details: StatusDetails | None = None
 
 
+@dataclass(eq=False, repr=False)
 class ApiError(WorldFailed):
     """The API server answered with an error."""
 
-    def __init__(
-        self,
-        address: str,
-        request: str,
-        status: int,
-        *,
-        reason: str = "",
-        message: str = "",
-        causes: tuple[StatusCause, ...] = (),
-        retry_after_seconds: float | None = None,
-    ) -> None:
-        super().__init__(f"{address} refused {request}: {status} {reason}{': ' if message else ''}{message}")
-        self.address = address
-        self.request = request
-        self.status = status
-        self.reason = reason
-        self.message = message
-        self.causes = causes
-        self.retry_after_seconds = retry_after_seconds
+    address: str
+    request: str
+    status: int
+    reason: str = ""
+    message: str = ""
+    causes: tuple[StatusCause, ...] = ()
+    retry_after_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        refused = f"{self.address} refused {self.request}: {self.status} {self.reason}"
+        super().__init__(f"{refused}{': ' if self.message else ''}{self.message}")
+
+    @property
+    def is_not_found(self) -> bool:
+        """Whether the object does not exist; the 404 of a proxy or for a missing kind has another reason."""
+        return self.status == HTTPStatus.NOT_FOUND and self.reason == "NotFound"
 
 
 class RightMissing(WorldFailed):
@@ -105,34 +107,25 @@ class RightMissing(WorldFailed):
         )
         self.verb = verb
         self.resource = resource
-        self.namespace = namespace
 
 
 def api_error(
     address: str, request: str, status: int, body: bytes, retry_after_seconds: float | None = None
 ) -> ApiError:
     """Return the error for an answer, whatever its body is."""
-    answered = _status(body)
-    if answered is None:
-        return ApiError(
-            address,
-            request,
-            status,
-            reason=_phrase(status),
-            message=_describe_body(body),
-            retry_after_seconds=retry_after_seconds,
-        )
+    told = _status(body)
+    answered = told or ApiStatus(message=_describe_body(body))
     details = answered.details or StatusDetails()
     if retry_after_seconds is None and details.retryAfterSeconds:
         retry_after_seconds = float(min(max(details.retryAfterSeconds, 0), RETRY_AFTER_SECONDS_MAX))
     message = one_line(answered.message or "", 500)
-    if status == HTTPStatus.UNAUTHORIZED:
+    if told is not None and status == HTTPStatus.UNAUTHORIZED:
         message = "the credential is wrong or has expired"
     return ApiError(
         address,
         request,
         status,
-        reason=one_line(answered.reason or _phrase(status), 60),
+        reason=one_line(answered.reason or responses.get(status, "unknown status"), 60),
         message=message,
         causes=tuple(details.causes or ()),
         retry_after_seconds=retry_after_seconds,
@@ -153,13 +146,6 @@ def _status(body: bytes) -> ApiStatus | None:
     except DECODE_ERRORS:
         return None
     return answered if answered.kind == "Status" or answered.message else None
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "unknown status"
 
 
 def _describe_body(body: bytes) -> str:

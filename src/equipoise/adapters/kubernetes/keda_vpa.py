@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,39 +28,104 @@ from equipoise.adapters.kubernetes.structs import ObjectMeta, RawScaleTargetRef
 from equipoise.core.cluster import API_VERSIONS, WorkloadRef
 from equipoise.ports.actions import every_workload
 
-KEDA_GROUP, KEDA_VERSION, KEDA_KIND, KEDA_PLURAL = "keda.sh", "v1alpha1", "ScaledObject", "scaledobjects"
-PAUSED = "autoscaling.keda.sh/paused"
-PAUSED_REPLICAS = "autoscaling.keda.sh/paused-replicas"
-PAUSED_SCALE_IN = "autoscaling.keda.sh/paused-scale-in"
-PAUSED_SCALE_OUT = "autoscaling.keda.sh/paused-scale-out"
-PAUSE_ANNOTATIONS = (PAUSED, PAUSED_REPLICAS, PAUSED_SCALE_IN, PAUSED_SCALE_OUT)
-"""KEDA copies them to the HPA that it creates."""
+R = TypeVar("R")
+
 FRESH_SECONDS = 15.0
 """How long an answer is cached."""
 ABSENT_SECONDS = 300.0
 """How long it is cached that a kind is not installed."""
+
+
+class OptionalKind(NamedTuple, Generic[R]):
+    """A kind of another project, which may not be installed."""
+
+    group: str
+    version: str
+    name: str
+    plural: str
+    raw: type[R]
+
+
+def list_if_installed(
+    client: Client,
+    discovery: Discovery,
+    kind: OptionalKind[R],
+    namespace: str | None,
+    unknown: str,
+    warn: Callable[[Outline], object],
+) -> list[R] | None:
+    """List the objects; None where the kind is not installed.
+
+    Without the right to list them, RightMissing is raised, which names what is `unknown`.
+    """
+    try:
+        return list_items(client, path_of(kind.group, kind.version, kind.plural, namespace), kind.raw, warn)
+    except ApiError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return None
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        # Rights are asked before kinds: who has none is refused also where there is nothing to see.
+        with suppress(ApiError):  # where that is not answered either, the kind may be there
+            if discovery.find(f"{kind.group}/{kind.version}", kind.name) is None:
+                return None
+        raise RightMissing("list", f"{kind.plural}.{kind.group}", namespace, unknown, error) from error
+
+
+class RecentAnswer:
+    """Caches sentences about workloads, and for longer that a kind is not installed. Threads may share it."""
+
+    def __init__(
+        self, monotonic: Callable[[], float], ask: Callable[[], Mapping[WorkloadRef, str] | None]
+    ) -> None:
+        """Prepare; `ask` returns None where the kind is not installed."""
+        self._monotonic = monotonic
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._cached: Mapping[WorkloadRef, str] = {}
+        self._until = float("-inf")
+
+    def get(self) -> Mapping[WorkloadRef, str]:
+        with self._lock:
+            now = self._monotonic()
+            if now >= self._until:
+                found = self._ask()
+                self._cached = found or {}
+                self._until = now + (ABSENT_SECONDS if found is None else FRESH_SECONDS)
+            return self._cached
+
+
+PAUSED = "autoscaling.keda.sh/paused"
+PAUSED_REPLICAS = f"{PAUSED}-replicas"
+PAUSE_ANNOTATIONS = (PAUSED, PAUSED_REPLICAS, f"{PAUSED}-scale-in", f"{PAUSED}-scale-out")
+"""KEDA copies them to the HPA that it creates."""
 _FALSE = frozenset({"0", "f", "F", "false", "False", "FALSE"})
 
 
-class ScaleTarget(msgspec.Struct, gc=False):
-    """The target of a ScaledObject."""
-
+class _ScaleTarget(msgspec.Struct, gc=False):
     name: str
     kind: str = ""
     apiVersion: str = ""
 
 
-class ScaledObjectSpec(msgspec.Struct, gc=False):
-    """A ScaledObject's spec."""
-
-    scaleTargetRef: ScaleTarget
+class _ScaledObjectSpec(msgspec.Struct, gc=False):
+    scaleTargetRef: _ScaleTarget
 
 
-class RawScaledObject(msgspec.Struct, gc=False):
-    """A ScaledObject's target and annotations."""
-
+class _RawScaledObject(msgspec.Struct, gc=False):
     metadata: ObjectMeta
-    spec: ScaledObjectSpec
+    spec: _ScaledObjectSpec
+
+    @property
+    def target(self) -> WorkloadRef:
+        """The workload, with KEDA's defaults for absent fields."""
+        target = self.spec.scaleTargetRef
+        api_version = target.apiVersion or API_VERSIONS["Deployment"]
+        kind = target.kind or "Deployment"
+        return WorkloadRef(api_version, kind, self.metadata.namespace, target.name).canonical
+
+
+SCALED_OBJECTS = OptionalKind("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects", _RawScaledObject)
 
 
 def pause_annotation(annotations: Mapping[str, str]) -> str | None:
@@ -74,15 +142,20 @@ class ScaledObjects:
 
     def __init__(self, client: Client, discovery: Discovery) -> None:
         self._client = client
-        self._discovery = discovery
+        self._listed = partial(list_if_installed, client, discovery, SCALED_OBJECTS)
 
     def pauses(self, namespace: str | None, warnings: Warnings) -> dict[WorkloadRef, str] | None:
         """Return the workloads whose autoscaling is paused, and by what; None without KEDA."""
         unknown = "whether KEDA has paused an autoscaler is not known"
-        found = self._listed(
-            namespace, unknown, lambda one: warnings.add("a ScaledObject that cannot be read", one.place)
-        )
-        return None if found is None else dict(_pauses(found))
+        what = "a ScaledObject that cannot be read"
+        found = self._listed(namespace, unknown, lambda one: warnings.add(what, one.place))
+        if found is None:
+            return None
+        return {
+            each.target: f"ScaledObject {each.metadata.namespace}/{each.metadata.name} is paused by {by}"
+            for each in found
+            if (by := pause_annotation(each.metadata.annotations or {})) is not None
+        }
 
     def names(self, namespace: str) -> dict[WorkloadRef, str]:
         """Return the workloads of a namespace that KEDA scales, with the names of their ScaledObjects."""
@@ -90,175 +163,87 @@ class ScaledObjects:
         unknown = "whether KEDA scales a workload is not known"
         found = self._listed(namespace, unknown, unreadable.append)
         if unreadable:
-            raise BadAnswer(
-                f"{self._client.address}: the {KEDA_KIND} {unreadable[0].place} cannot be read, so {unknown}"
-            )
-        return {_target(each): each.metadata.name for each in found or ()}
-
-    def _listed(
-        self, namespace: str | None, unknown: str, warn: Callable[[Outline], object]
-    ) -> list[RawScaledObject] | None:
-        """List ScaledObjects; None without KEDA. Raise RightMissing, which names what is unknown."""
-        path = path_of(KEDA_GROUP, KEDA_VERSION, KEDA_PLURAL, namespace)
-        try:
-            return list_items(self._client, path, RawScaledObject, warn)
-        except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                return None
-            # Rights are asked before kinds: who has none is refused also where there is nothing to see.
-            if error.status == HTTPStatus.FORBIDDEN and not self._is_served():
-                return None
-            if error.status == HTTPStatus.FORBIDDEN:
-                raise RightMissing(
-                    "list", f"{KEDA_PLURAL}.{KEDA_GROUP}", namespace, unknown, error
-                ) from error
-            raise
-
-    def _is_served(self) -> bool:
-        try:
-            return self._discovery.find(f"{KEDA_GROUP}/{KEDA_VERSION}", KEDA_KIND) is not None
-        except ApiError:
-            return True  # to be safe: it may be there
-
-
-def _pauses(found: list[RawScaledObject]) -> list[tuple[WorkloadRef, str]]:
-    return [
-        (_target(each), f"{KEDA_KIND} {each.metadata.namespace}/{each.metadata.name} is paused by {by}")
-        for each in found
-        if (by := pause_annotation(each.metadata.annotations or {})) is not None
-    ]
-
-
-def _target(scaled: RawScaledObject) -> WorkloadRef:
-    """Return the target, with KEDA's defaults for absent fields."""
-    target = scaled.spec.scaleTargetRef
-    api_version = target.apiVersion or API_VERSIONS["Deployment"]
-    kind = target.kind or "Deployment"
-    return WorkloadRef(api_version, kind, scaled.metadata.namespace, target.name).canonical
+            which = f"the ScaledObject {unreadable[0].place}"
+            raise BadAnswer(f"{self._client.address}: {which} cannot be read, so {unknown}")
+        return {each.target: each.metadata.name for each in found or ()}
 
 
 class RecentPauses:
-    """Caches the last answer, and longer where KEDA is not installed. Threads may share it."""
+    """The pauses of KEDA, cached."""
 
     def __init__(self, client: Client, namespace: str | None) -> None:
         self._scaled_objects = ScaledObjects(client, Discovery(client))
         self._namespace = namespace
-        self._monotonic = client.world.monotonic
-        self._lock = threading.Lock()
-        self._cached: Mapping[WorkloadRef, str] = {}
-        self._believed_until = float("-inf")
+        self._recent = RecentAnswer(client.world.monotonic, self._ask)
         self.warnings = Warnings()
 
     def pauses(self, namespace: str | None) -> Mapping[WorkloadRef, str]:
         """Return the workloads whose autoscaling is paused, and by what."""
-        with self._lock:
-            if self._monotonic() >= self._believed_until:
-                self._ask()
-            cached = self._cached
-        return {ref: why for ref, why in cached.items() if namespace in {None, ref.namespace}}
+        return {ref: why for ref, why in self._recent.get().items() if namespace in {None, ref.namespace}}
 
-    def _ask(self) -> None:
+    def _ask(self) -> Mapping[WorkloadRef, str] | None:
         warnings = Warnings()
         found = self._scaled_objects.pauses(self._namespace, warnings)
-        self._cached, self.warnings = found or {}, warnings
-        self._believed_until = self._monotonic() + (ABSENT_SECONDS if found is None else FRESH_SECONDS)
+        self.warnings = warnings
+        return found
 
 
-VPA_GROUP, VPA_VERSION, VPA_KIND, VPA_PLURAL = (
-    "autoscaling.k8s.io",
-    "v1",
-    "VerticalPodAutoscaler",
-    "verticalpodautoscalers",
-)
 MODE_DEFAULT = "Auto"
 ONLY_ADVISES = "Off"
 UNKNOWN = "whether a VerticalPodAutoscaler sets a workload's requests is not known"
 
 
-class UpdatePolicy(msgspec.Struct, gc=False):
-    """The update policy: whether the VerticalPodAutoscaler changes pods."""
-
+class _UpdatePolicy(msgspec.Struct, gc=False):
     updateMode: str | None = None
 
 
-class VpaSpec(msgspec.Struct, gc=False):
-    """A VerticalPodAutoscaler's spec."""
-
+class _VpaSpec(msgspec.Struct, gc=False):
     targetRef: RawScaleTargetRef | None = None
-    updatePolicy: UpdatePolicy | None = None
+    updatePolicy: _UpdatePolicy | None = None
 
 
-class RawVpa(msgspec.Struct, gc=False):
-    """A VerticalPodAutoscaler's target and mode."""
-
+class _RawVpa(msgspec.Struct, gc=False):
     metadata: ObjectMeta
-    spec: VpaSpec
+    spec: _VpaSpec
+
+
+VPAS = OptionalKind("autoscaling.k8s.io", "v1", "VerticalPodAutoscaler", "verticalpodautoscalers", _RawVpa)
 
 
 class RecentVpas:
-    """Caches the last answer, and longer where VPA is not installed. Threads may share it."""
+    """The VerticalPodAutoscalers that set requests, cached."""
 
     def __init__(self, client: Client, namespaces: Sequence[str] = ()) -> None:
-        self._client = client
-        self._discovery = Discovery(client)
+        self._listed = partial(list_if_installed, client, Discovery(client), VPAS)
         self._places: Sequence[str | None] = list(namespaces) or [None]
-        self._lock = threading.Lock()
-        self._cached: Mapping[WorkloadRef, str] = {}
-        self._believed_until = float("-inf")
+        self.targets = RecentAnswer(client.world.monotonic, self._ask).get
+        """Returns the VerticalPodAutoscaler that sets the requests of each workload."""
 
-    def targets(self) -> Mapping[WorkloadRef, str]:
-        """Return the VerticalPodAutoscaler that sets the requests of each workload."""
-        with self._lock:
-            now = self._client.world.monotonic()
-            if now >= self._believed_until:
-                lists = [self._listed(place) for place in self._places]
-                self._cached = {ref: which for found in lists for ref, which in (found or {}).items()}
-                is_absent = all(found is None for found in lists)
-                self._believed_until = now + (ABSENT_SECONDS if is_absent else FRESH_SECONDS)
-            return self._cached
+    def _ask(self) -> Mapping[WorkloadRef, str] | None:
+        lists = [found for place in self._places if (found := self._of(place)) is not None]
+        return {ref: which for found in lists for ref, which in found.items()} if lists else None
 
-    def _listed(self, namespace: str | None) -> dict[WorkloadRef, str] | None:
+    def _of(self, namespace: str | None) -> dict[WorkloadRef, str] | None:
         """Return the workloads whose requests are set, and by which object; None where VPA is not installed.
 
         An object that cannot be read may set the requests of any workload in its namespace.
         """
         unreadable: list[Outline] = []
-        try:
-            found = list_items(
-                self._client,
-                path_of(VPA_GROUP, VPA_VERSION, VPA_PLURAL, namespace),
-                RawVpa,
-                unreadable.append,
-            )
-        except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                return None
-            # Rights are asked before kinds: who has none is refused also where there is nothing to see.
-            if error.status == HTTPStatus.FORBIDDEN and not self._is_served():
-                return None
-            if error.status == HTTPStatus.FORBIDDEN:
-                raise RightMissing("list", f"{VPA_PLURAL}.{VPA_GROUP}", namespace, UNKNOWN, error) from error
-            raise
+        found = self._listed(namespace, UNKNOWN, unreadable.append)
+        if found is None:
+            return None
         unknown = {
-            every_workload(each.meta.namespace): f"{VPA_KIND} {each.place}, which cannot be read ({each.why})"
-            for each in unreadable
+            every_workload(one.meta.namespace): f"{VPAS.name} {one.place}, which cannot be read ({one.why})"
+            for one in unreadable
         }
         return unknown | dict(_targets(found))
 
-    def _is_served(self) -> bool:
-        try:
-            return self._discovery.find(f"{VPA_GROUP}/{VPA_VERSION}", VPA_KIND) is not None
-        except ApiError:
-            return True  # to be safe: it may be there
 
-
-def _targets(found: Sequence[RawVpa]) -> Iterator[tuple[WorkloadRef, str]]:
+def _targets(found: Sequence[_RawVpa]) -> Iterator[tuple[WorkloadRef, str]]:
     for vpa in found:
         target, policy = vpa.spec.targetRef, vpa.spec.updatePolicy
         mode = (policy.updateMode if policy else None) or MODE_DEFAULT
-        if target is None or mode == ONLY_ADVISES:
-            continue
-        meta = vpa.metadata
-        api_version = target.apiVersion or API_VERSIONS.get(target.kind, "")
-        ref = WorkloadRef(api_version, target.kind, meta.namespace, target.name).canonical
-        yield ref, f"{VPA_KIND} {meta.namespace}/{meta.name} ({mode})"
+        if target is not None and mode != ONLY_ADVISES:
+            meta = vpa.metadata
+            which = f"{VPAS.name} {meta.namespace}/{meta.name} ({mode})"
+            yield target.workload(meta.namespace).canonical, which

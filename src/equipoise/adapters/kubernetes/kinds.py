@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from http import HTTPStatus
 from operator import attrgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -63,7 +64,7 @@ class ResourceKind(Generic[R]):
     raw: type[Any]
     decode: Callable[[Decoder, Any], R | None]
     """Converts an object to its record; None leaves it out."""
-    key: Callable[[R], tuple[str, str]]
+    key: Callable[[R], tuple[str, str]] = attrgetter("namespace", "name")
     """Returns namespace and name."""
     is_namespaced: bool = True
     identity: Callable[[R], tuple[str, str]] = attrgetter("uid", "resource_version")
@@ -71,29 +72,30 @@ class ResourceKind(Generic[R]):
     stand_in: Callable[[Outline], R | None] = lambda _: None
     """Returns the record of an undecodable object, where leaving it out would not be safe."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_pages", msgspec.json.Decoder(ListPage[self.raw]))  # type: ignore[name-defined]
-        object.__setattr__(self, "_objects", msgspec.json.Decoder(self.raw))
+    @cached_property
+    def _pages(self) -> msgspec.json.Decoder[ListPage[Any]]:
+        return msgspec.json.Decoder(ListPage[self.raw])  # type: ignore[name-defined]
 
-    def path(self, namespace: str | None = None) -> str:
-        """Return the path of the collection."""
-        return path_of(self.group, self.version, self.plural, namespace if self.is_namespaced else None)
+    @cached_property
+    def _objects(self) -> msgspec.json.Decoder[Any]:
+        return msgspec.json.Decoder(self.raw)
+
+    def path(self, namespace: str | None = None, *names: str) -> str:
+        """Return the path of the collection, or of an object and its subresource."""
+        place = namespace if self.is_namespaced else None
+        return path_of(self.group, self.version, self.plural, place, *names)
 
     def decode_page(self, body: bytes) -> ListPage[Any]:
         """Decode a page at once; raise where one object cannot be decoded."""
-        pages: msgspec.json.Decoder[ListPage[Any]] = self._pages  # type: ignore[attr-defined]
-        return pages.decode(body)
+        return self._pages.decode(body)
 
     def decode_object(self, body: bytes | msgspec.Raw) -> Any:
-        return self._objects.decode(body)  # type: ignore[attr-defined]
+        return self._objects.decode(body)
 
 
-def split_page(body: bytes) -> ListPage[bytes]:
-    """Return a page with its objects undecoded; raise ValueError where the body is no page."""
-    parts = members(body)
-    metadata = msgspec.json.decode(parts.get("metadata", b""), type=ListMeta)
-    items = parts.get("items", b"null")
-    return ListPage(metadata, None if items == b"null" else elements(items))
+def cluster_key(record: Any) -> tuple[str, str]:
+    """Return the key of an object without a namespace."""
+    return "", record.name
 
 
 def _workloads(name: str, plural: str) -> ResourceKind[Workload]:
@@ -117,18 +119,9 @@ def _unreadable_pdb(outline: Outline) -> Pdb:
     return Decoder().pdb(RawPdb(outline.meta, PdbSpec(RawLabelSelector())))
 
 
-PODS: ResourceKind[Pod] = ResourceKind(
-    "Pod",
-    "pods",
-    "",
-    "v1",
-    RawPod,
-    Decoder.pod,
-    lambda p: (p.namespace, p.name),
-    stand_in=_unreadable_pod,
-)
+PODS: ResourceKind[Pod] = ResourceKind("Pod", "pods", "", "v1", RawPod, Decoder.pod, stand_in=_unreadable_pod)
 NODES: ResourceKind[Node] = ResourceKind(
-    "Node", "nodes", "", "v1", RawNode, Decoder.node, lambda n: ("", n.name), is_namespaced=False
+    "Node", "nodes", "", "v1", RawNode, Decoder.node, cluster_key, is_namespaced=False
 )
 DEPLOYMENTS = _workloads("Deployment", "deployments")
 STATEFULSETS = _workloads("StatefulSet", "statefulsets")
@@ -136,13 +129,7 @@ REPLICASETS = _workloads("ReplicaSet", "replicasets")
 DAEMONSETS = _workloads("DaemonSet", "daemonsets")
 WORKLOADS = {kind.name: kind for kind in (DEPLOYMENTS, STATEFULSETS, REPLICASETS, DAEMONSETS)}
 HPAS: ResourceKind[Hpa] = ResourceKind(
-    "HorizontalPodAutoscaler",
-    "horizontalpodautoscalers",
-    "autoscaling",
-    "v2",
-    RawHpa,
-    Decoder.hpa,
-    lambda h: (h.namespace, h.name),
+    "HorizontalPodAutoscaler", "horizontalpodautoscalers", "autoscaling", "v2", RawHpa, Decoder.hpa
 )
 PDBS: ResourceKind[Pdb] = ResourceKind(
     "PodDisruptionBudget",
@@ -151,10 +138,8 @@ PDBS: ResourceKind[Pdb] = ResourceKind(
     "v1",
     RawPdb,
     Decoder.pdb,
-    lambda p: (p.namespace, p.name),
     stand_in=_unreadable_pdb,
 )
-
 
 PAGE_SIZE = 500
 PAGE_BYTES_MAX = 256 * 1024 * 1024
@@ -173,12 +158,8 @@ class Listing(Generic[R]):
     """The objects that could not be decoded; `records` has their kind's stand-in, if any."""
 
 
-class _PageRecords(NamedTuple, Generic[R]):
-    """One page as records."""
-
-    metadata: ListMeta
-    records: list[R]
-    unreadable: list[Outline]
+PageReader = Callable[[bytes, Listing[R]], ListMeta]
+"""Adds the records of a page to the list."""
 
 
 def list_kind(
@@ -213,12 +194,7 @@ def list_kind(
 
 
 def list_items(
-    client: Client,
-    path: str,
-    raw: type[R],
-    warn: Callable[[Outline], object],
-    *,
-    page_size: int = PAGE_SIZE,
+    client: Client, path: str, raw: type[R], warn: Callable[[Outline], object], *, page_size: int = PAGE_SIZE
 ) -> list[R]:
     """List objects of a kind that another project defines.
 
@@ -235,42 +211,40 @@ def _reader(
     at_once: Callable[[bytes], ListPage[R]],
     one: Callable[[bytes], R | None],
     stand_in: Callable[[Outline], R | None],
-) -> Callable[[bytes], _PageRecords[R]]:
+) -> PageReader[R]:
     """Return a function that reads a page at once, and object by object where that fails."""
 
-    def read(body: bytes) -> _PageRecords[R]:
+    def read(body: bytes, listing: Listing[R]) -> ListMeta:
         try:
             page = at_once(body)
         except DECODE_ERRORS as error:
             try:
-                return one_by_one(body)
+                return one_by_one(body, listing)
             except DECODE_ERRORS:
                 raise error from None  # no page of objects at all: the first error describes it best
-        return _PageRecords(page.metadata, page.items or [], [])
+        listing.records.extend(page.items or ())
+        return page.metadata
 
-    def one_by_one(body: bytes) -> _PageRecords[R]:
-        page = split_page(body)
-        found: _PageRecords[R] = _PageRecords(page.metadata, [], [])
-        for item in page.items or ():
+    def one_by_one(body: bytes, listing: Listing[R]) -> ListMeta:
+        parts = members(body)
+        metadata = msgspec.json.decode(parts.get("metadata", b""), type=ListMeta)
+        items = parts.get("items", b"null")
+        for item in elements(items) if items != b"null" else ():
             try:
                 record = one(item)
             except DECODE_ERRORS as error:
                 outline = outline_of(item, error)
-                found.unreadable.append(outline)
+                listing.unreadable.append(outline)
                 record = stand_in(outline)
             if record is not None:
-                found.records.append(record)
-        return found
+                listing.records.append(record)
+        return metadata
 
     return read
 
 
 def _list(
-    client: Client,
-    path: str,
-    read: Callable[[bytes], _PageRecords[R]],
-    params: Parameters | None,
-    page_size: int,
+    client: Client, path: str, read: PageReader[R], params: Parameters | None, page_size: int
 ) -> Listing[R]:
     restarts = 0
     while True:
@@ -283,19 +257,15 @@ def _list(
                 raise
 
 
-def _list_once(
-    client: Client, path: str, read: Callable[[bytes], _PageRecords[R]], params: dict[str, str | int]
-) -> Listing[R]:
+def _list_once(client: Client, path: str, read: PageReader[R], params: dict[str, str | int]) -> Listing[R]:
     listing: Listing[R] = Listing([], "", [])
     for _ in range(PAGES_MAX):
         body = client.get(path, params, bytes_max=PAGE_BYTES_MAX)
         try:
-            page = read(body)
+            metadata = read(body, listing)
         except DECODE_ERRORS as error:
             raise bad_answer(client.address, f"GET {path}", body, why_unreadable(error)) from error
-        listing.records.extend(page.records)
-        listing.unreadable.extend(page.unreadable)
-        if not page.metadata.continue_:
-            return replace(listing, resource_version=page.metadata.resourceVersion)
-        params = {**params, "continue": page.metadata.continue_}
+        if not metadata.continue_:
+            return replace(listing, resource_version=metadata.resourceVersion)
+        params = {**params, "continue": metadata.continue_}
     raise BadAnswer(f"{client.address} answered GET {path} with a list that does not end")

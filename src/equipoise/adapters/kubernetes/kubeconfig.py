@@ -29,9 +29,7 @@ from equipoise.core.errors import DECODE_ERRORS, BadInput
 FILE_BYTES_MAX = 16 * 1024 * 1024
 
 
-class Extension(msgspec.Struct, frozen=True):
-    """An extension of a cluster entry."""
-
+class _Extension(msgspec.Struct, frozen=True):
     name: str = ""
     extension: Any = None
 
@@ -43,7 +41,7 @@ class _ClusterEntry(msgspec.Struct, frozen=True, rename="kebab"):
     insecure_skip_tls_verify: bool | None = None
     tls_server_name: str | None = None
     proxy_url: str | None = None
-    extensions: list[Extension] | None = None
+    extensions: list[_Extension] | None = None
 
 
 class EnvironmentEntry(msgspec.Struct, frozen=True):
@@ -103,16 +101,14 @@ class _NamedContext(msgspec.Struct, frozen=True):
     context: _ContextEntry | None = None
 
 
-class KubeFile(msgspec.Struct, frozen=True):
-    """A kubeconfig file."""
-
+class _KubeFile(msgspec.Struct, frozen=True):
     current_context: str | None = msgspec.field(default=None, name="current-context")
     clusters: list[_NamedCluster] | None = None
     users: list[_NamedUser] | None = None
     contexts: list[_NamedContext] | None = None
 
 
-def read_kubefile(label: str, path: Path) -> KubeFile:
+def read_kubefile(label: str, path: Path) -> _KubeFile:
     """Return a decoded file; `label` begins every error message."""
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
@@ -125,9 +121,9 @@ def read_kubefile(label: str, path: Path) -> KubeFile:
     except (yaml.YAMLError, *DECODE_ERRORS) as error:
         raise BadInput(f"{label}: not YAML: {_yaml_problem(error)}") from error
     if tree is None:
-        return KubeFile()
+        return _KubeFile()
     try:
-        return msgspec.convert(tree, KubeFile)
+        return msgspec.convert(tree, _KubeFile)
     except DECODE_ERRORS as error:
         raise BadInput(f"{label}: {in_plain_words(str(error))}") from error
 
@@ -317,7 +313,7 @@ def _from_files(label: str, paths: list[Path], context: str | None) -> Target:
     return Target(endpoint, identity, wanted.namespace or "default", f"{source}, context {chosen}")
 
 
-def _known(files: list[tuple[Path, KubeFile]]) -> str:
+def _known(files: list[tuple[Path, _KubeFile]]) -> str:
     names = sorted({entry.name for _, file in files for entry in file.contexts or ()})
     return f"known: {', '.join(names[:10])}" if names else "the file names none"
 

@@ -13,9 +13,8 @@ import msgspec
 
 from equipoise.adapters.kubernetes.actions import Taint
 from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.decode import Decoder, parse_time
-from equipoise.adapters.kubernetes.kinds import ResourceKind
-from equipoise.adapters.kubernetes.objects import path_of
+from equipoise.adapters.kubernetes.decode import Decoder, time_or_none
+from equipoise.adapters.kubernetes.kinds import NODES, ResourceKind, cluster_key
 from equipoise.adapters.kubernetes.structs import (
     ObjectMeta,
     PodSpec,
@@ -23,6 +22,7 @@ from equipoise.adapters.kubernetes.structs import (
     RawCondition,
     RawContainer,
     Resources,
+    resize_condition,
 )
 from equipoise.core.cluster import Owner
 from equipoise.core.errors import DECODE_ERRORS
@@ -34,43 +34,34 @@ MIRROR = "kubernetes.io/config.mirror"
 TAINT = Taint("ensurance.equipoise.dev/waterline", "NoSchedule", "crossed")
 """The taint that keeps new pods away from a node whose waterline is crossed."""
 CRANE_AGENT = "crane-agent"
-RESIZE_CONDITIONS = frozenset({"PodResizePending", "PodResizeInProgress"})
 
 
-class RunningContainer(msgspec.Struct, gc=False):
-    """A container's status: its id and its resources."""
-
+class _RunningContainer(msgspec.Struct, gc=False):
     name: str = ""
     containerID: str = ""
     resources: Resources | None = None
     state: dict[str, Any] | None = None
 
 
-class PodStatusOnNode(msgspec.Struct, gc=False):
-    """The fields of a pod's status that the agent reads."""
-
+class _PodStatusOnNode(msgspec.Struct, gc=False):
     phase: str = ""
     qosClass: str = ""
     startTime: str | None = None
     resize: str | None = None
     """The state of an in-place resize before Kubernetes 1.33; since then, conditions have it."""
     conditions: list[RawCondition] | None = None
-    containerStatuses: list[RunningContainer] | None = None
-    initContainerStatuses: list[RunningContainer] | None = None
+    containerStatuses: list[_RunningContainer] | None = None
+    initContainerStatuses: list[_RunningContainer] | None = None
 
 
-class TerminatingMeta(ObjectMeta, gc=False):
-    """A pod's metadata, with its deletion grace period."""
-
+class _TerminatingMeta(ObjectMeta, gc=False):
     deletionGracePeriodSeconds: int | None = None
 
 
-class RawPodOnNode(msgspec.Struct, gc=False):
-    """A pod."""
-
-    metadata: TerminatingMeta
+class _RawPodOnNode(msgspec.Struct, gc=False):
+    metadata: _TerminatingMeta
     spec: PodSpec
-    status: PodStatusOnNode = msgspec.field(default_factory=PodStatusOnNode)
+    status: _PodStatusOnNode = msgspec.field(default_factory=_PodStatusOnNode)
 
 
 class ObservedNode(msgspec.Struct, frozen=True, gc=False):
@@ -83,37 +74,27 @@ class ObservedNode(msgspec.Struct, frozen=True, gc=False):
     is_disabled: bool
 
 
-class RawTaint(msgspec.Struct, gc=False):
-    """A taint."""
-
+class _RawTaint(msgspec.Struct, gc=False):
     key: str = ""
     effect: str = ""
 
 
-class NodeSpecWithTaints(msgspec.Struct, gc=False):
-    """A node's spec."""
-
-    taints: list[RawTaint] | None = None
+class _NodeSpecWithTaints(msgspec.Struct, gc=False):
+    taints: list[_RawTaint] | None = None
 
 
-class RawNodeWithTaints(msgspec.Struct, gc=False):
-    """A node."""
-
+class _RawNodeWithTaints(msgspec.Struct, gc=False):
     metadata: ObjectMeta
-    spec: NodeSpecWithTaints = msgspec.field(default_factory=NodeSpecWithTaints)
+    spec: _NodeSpecWithTaints = msgspec.field(default_factory=_NodeSpecWithTaints)
 
 
-def _node(decoder: Decoder, raw: RawNodeWithTaints) -> ObservedNode:
-    del decoder
-    meta = raw.metadata
+def _node(_: Decoder, raw: _RawNodeWithTaints) -> ObservedNode:
+    meta, labels = raw.metadata, tuple((raw.metadata.labels or {}).items())
     is_disabled = any((one.key, one.effect) == TAINT[:2] for one in raw.spec.taints or ())
-    return ObservedNode(
-        meta.name, meta.uid, meta.resourceVersion, tuple((meta.labels or {}).items()), is_disabled
-    )
+    return ObservedNode(meta.name, meta.uid, meta.resourceVersion, labels, is_disabled)
 
 
-def _pod(decoder: Decoder, raw: RawPodOnNode) -> NodePod:
-    del decoder
+def _pod(_: Decoder, raw: _RawPodOnNode) -> NodePod:
     meta, spec, status = raw.metadata, raw.spec, raw.status
     owner = next((one for one in meta.ownerReferences or () if one.controller), None)
     specs = {part.name: part for part in (*spec.containers, *(spec.initContainers or ()))}
@@ -129,8 +110,8 @@ def _pod(decoder: Decoder, raw: RawPodOnNode) -> NodePod:
         qos_class=status.qosClass or "BestEffort",
         priority=spec.priority or 0,
         priority_class=spec.priorityClassName,
-        started_at=_time(status.startTime),
-        deletion_at=_time(meta.deletionTimestamp),
+        started_at=time_or_none(status.startTime),
+        deletion_at=time_or_none(meta.deletionTimestamp),
         grace_seconds=meta.deletionGracePeriodSeconds,
         owner="" if owner is None else owner.kind,
         is_mirror=MIRROR in (meta.annotations or {}),
@@ -143,7 +124,7 @@ def _pod(decoder: Decoder, raw: RawPodOnNode) -> NodePod:
 
 
 def _unclear(
-    status: PodStatusOnNode, specs: dict[str, RawContainer], whole: Resources | None
+    status: _PodStatusOnNode, specs: dict[str, RawContainer], whole: Resources | None
 ) -> Iterator[tuple[str, str]]:
     """Yield the id of each running container whose quota is not that of its limit, and why."""
     running = list(_running(status))
@@ -158,23 +139,20 @@ def _unclear(
 
 
 def _is_resized(
-    status: PodStatusOnNode, running: list[tuple[RunningContainer, str]], specs: dict[str, RawContainer]
+    status: _PodStatusOnNode, running: list[tuple[_RunningContainer, str]], specs: dict[str, RawContainer]
 ) -> bool:
     """Return whether spec and status differ: the kubelet may be about to write the new values."""
-    if status.resize or any(
-        one.type in RESIZE_CONDITIONS and one.status == "True" for one in status.conditions or ()
-    ):
+    if status.resize or resize_condition(status.conditions) is not None:
         return True
-    for part, _ in running:
-        if part.resources is None or part.name not in specs:
-            continue
-        asked = specs[part.name].resources or Resources()
-        if nanos_of(asked.limits, "cpu") != nanos_of(part.resources.limits, "cpu"):
-            return True
-    return False
+    return any(
+        nanos_of((specs[part.name].resources or Resources()).limits, "cpu")
+        != nanos_of(part.resources.limits, "cpu")
+        for part, _ in running
+        if part.resources is not None and part.name in specs
+    )
 
 
-def _running(status: PodStatusOnNode) -> Iterator[tuple[RunningContainer, str]]:
+def _running(status: _PodStatusOnNode) -> Iterator[tuple[_RunningContainer, str]]:
     """Yield the running containers with their ids."""
     for part in (*(status.containerStatuses or ()), *(status.initContainerStatuses or ())):
         _, _, id_ = part.containerID.partition("://")
@@ -183,7 +161,7 @@ def _running(status: PodStatusOnNode) -> Iterator[tuple[RunningContainer, str]]:
 
 
 def _containers(
-    status: PodStatusOnNode, specs: dict[str, RawContainer], whole: Resources
+    status: _PodStatusOnNode, specs: dict[str, RawContainer], whole: Resources
 ) -> Iterator[NodeContainer]:
     """Yield the running containers with the resources of their status, else of their spec.
 
@@ -209,109 +187,79 @@ def nanos_of(amounts: Quantities | None, name: str) -> int:
         return 0
 
 
-def _time(text: str | None) -> float | None:
-    try:
-        return None if text is None else parse_time(text)
-    except DECODE_ERRORS:
-        return None
-
-
-PODS_OF_NODE: ResourceKind[NodePod] = ResourceKind(
-    "Pod", "pods", "", "v1", RawPodOnNode, _pod, lambda pod: (pod.namespace, pod.name)
-)
+PODS_OF_NODE: ResourceKind[NodePod] = ResourceKind("Pod", "pods", "", "v1", _RawPodOnNode, _pod)
 NODE: ResourceKind[ObservedNode] = ResourceKind(
-    "Node", "nodes", "", "v1", RawNodeWithTaints, _node, lambda node: ("", node.name), is_namespaced=False
+    "Node", "nodes", "", "v1", _RawNodeWithTaints, _node, cluster_key, is_namespaced=False
 )
 
 
 PERIOD_US = 100_000
 
 
-class Measured(msgspec.Struct):
-    """CPU or memory usage."""
-
+class _Measured(msgspec.Struct):
     usageNanoCores: int | None = None
     workingSetBytes: int | None = None
 
 
-class ContainerStats(msgspec.Struct):
-    """One container."""
+class _Usage(msgspec.Struct):
+    cpu: _Measured = msgspec.field(default_factory=_Measured)
+    memory: _Measured = msgspec.field(default_factory=_Measured)
 
+
+class _ContainerStats(_Usage, kw_only=True):
     name: str
-    cpu: Measured = msgspec.field(default_factory=Measured)
-    memory: Measured = msgspec.field(default_factory=Measured)
 
 
-class PodOfStats(msgspec.Struct):
-    """The pod that the statistics are of."""
-
+class _PodOfStats(msgspec.Struct):
     uid: str = ""
 
 
-class PodStats(msgspec.Struct):
-    """One pod."""
-
-    podRef: PodOfStats
-    containers: list[ContainerStats] | None = None
+class _PodStats(msgspec.Struct):
+    podRef: _PodOfStats
+    containers: list[_ContainerStats] | None = None
 
 
-class NodeStats(msgspec.Struct):
-    """The machine."""
-
-    cpu: Measured = msgspec.field(default_factory=Measured)
-    memory: Measured = msgspec.field(default_factory=Measured)
+class _StatsSummary(msgspec.Struct):
+    node: _Usage
+    pods: list[_PodStats] | None = None
 
 
-class StatsSummary(msgspec.Struct):
-    """The kubelet's summary, as far as it is read."""
-
-    node: NodeStats
-    pods: list[PodStats] | None = None
-
-
-class NodeSizes(msgspec.Struct):
-    """How large a node is."""
-
+class _NodeSizes(msgspec.Struct):
     capacity: Quantities | None = None
 
 
-class SizedNode(msgspec.Struct):
-    """A node."""
-
+class _SizedNode(msgspec.Struct):
     metadata: ObjectMeta
-    status: NodeSizes = msgspec.field(default_factory=NodeSizes)
+    status: _NodeSizes = msgspec.field(default_factory=_NodeSizes)
 
 
 def read_from_kubelet(client: Client, node: str, pods: list[NodePod]) -> tuple[NodeReading, NodeReading]:
     """Return two readings, one second apart, whose difference is the usage that the kubelet reports."""
-    path = path_of("", "v1", "nodes", None, node)
-    sizes = client.get_as(SizedNode, path).status.capacity
-    summary = client.get_as(StatsSummary, f"{path}/proxy/stats/summary")
+    path = NODES.path(None, node)
+    sizes = client.get_as(_SizedNode, path).status.capacity
+    summary = client.get_as(_StatsSummary, f"{path}/proxy/stats/summary")
     measured = {
         (pod.podRef.uid, container.name): container
         for pod in summary.pods or ()
         for container in pod.containers or ()
     }
-    before: dict[str, Counters] = {}
-    after: dict[str, Counters] = {}
-    for pod in pods:
-        for part in pod.containers:
-            stats = measured.get((pod.uid, part.name))
-            if stats is not None and stats.cpu.usageNanoCores is not None:
-                before[part.id] = Counters(0, 0.0)
-                after[part.id] = _counters(stats, part)
+    after = {
+        part.id: _counters(stats, part)
+        for pod in pods
+        for part in pod.containers
+        if (stats := measured.get((pod.uid, part.name))) and stats.cpu.usageNanoCores is not None
+    }
+    before = dict.fromkeys(after, Counters(0, 0.0))
     cpus = max(1, nanos_of(sizes, "cpu") // NANO)
     total = nanos_of(sizes, "memory") // NANO
-    used = summary.node
+    cpu, memory = summary.node.cpu.usageNanoCores, summary.node.memory.workingSetBytes
     return (
         NodeReading(NodeCounters(0, 0.0, cpus, total, None, {}), before),
-        NodeReading(
-            NodeCounters(used.cpu.usageNanoCores, 1.0, cpus, total, used.memory.workingSetBytes, {}), after
-        ),
+        NodeReading(NodeCounters(cpu, 1.0, cpus, total, memory, {}), after),
     )
 
 
-def _counters(stats: ContainerStats, part: NodeContainer) -> Counters:
+def _counters(stats: _ContainerStats, part: NodeContainer) -> Counters:
     """Return counters with the quota of the limit: an agent's throttling is not visible from outside."""
     quota = part.cpu_limit_nanos * PERIOD_US // NANO if part.cpu_limit_nanos else -1
     return Counters(stats.cpu.usageNanoCores, 1.0, stats.memory.workingSetBytes, 0, quota, PERIOD_US)

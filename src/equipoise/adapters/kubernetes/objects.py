@@ -8,14 +8,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
-from equipoise.adapters.kubernetes.client import WRITE_SECONDS, Client
+from equipoise.adapters.kubernetes.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, WRITE_SECONDS, Client
 from equipoise.adapters.kubernetes.errors import ApiError, Outline, bad_answer, outline_of
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
@@ -98,25 +98,17 @@ def path_of(group: str, version: str, plural: str, namespace: str | None = None,
     return "/".join([f"{root}{within}/{plural}", *(quote(name, safe="") for name in names)])
 
 
-def proxy_path(namespace: str, service: str, port: str | int, scheme: str = "http", path: str = "/") -> str:
-    """Return the path of a Service behind the API server's proxy."""
-    prefix = "https:" if scheme == "https" else ""
-    where = path_of("", "v1", "services", namespace)
-    return f"{where}/{prefix}{quote(service, safe='')}:{quote(str(port), safe='')}/proxy/{path.lstrip('/')}"
+def time_text(at: float) -> str:
+    """Return a time as the API's Time."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_time(at: float) -> str:
+    """Return a time as the API's MicroTime."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 Document = dict[str, Any]
-
-
-class PatchType(StrEnum):
-    """The content type of a patch. Strategic merge patches exist for built-in kinds only."""
-
-    MERGE = "application/merge-patch+json"
-    STRATEGIC = "application/strategic-merge-patch+json"
-    JSON = "application/json-patch+json"
-
-
-_APPLY = "application/apply-patch+yaml"
 
 
 class Objects:
@@ -127,65 +119,32 @@ class Objects:
         self._discovery = Discovery(client)
 
     def apply(
-        self,
-        manifest: Mapping[str, Any],
-        manager: str,
-        *,
-        is_forced: bool = False,
-        is_dry_run: bool = False,
+        self, about: ObjectRef, manifest: Mapping[str, Any], manager: str, *, is_dry_run: bool = False
     ) -> Document:
         """Apply a manifest by server-side apply: the manager owns exactly these fields afterwards.
 
-        A field that another manager owns is refused with 409, and `ApiError.causes` names it and its owner,
-        unless it `is_forced`.
+        A field that another manager owns is refused with 409, and `ApiError.causes` names it and its owner.
         """
-        params = {"fieldManager": manager, "force": "true" if is_forced else "false"} | _dry(is_dry_run)
-        path = self.path_of_manifest(manifest)
-        return self._send(path, dict(manifest), _APPLY, params, is_idempotent=True)
+        params = {"fieldManager": manager, "force": "false"}
+        return self._patch(about, dict(manifest), APPLY_PATCH, params, is_dry_run=is_dry_run)
 
     def patch(
-        self,
-        about: ObjectRef,
-        change: Mapping[str, Any] | list[Document],
-        *,
-        patch_type: PatchType = PatchType.MERGE,
-        subresource: str = "",
-        version: str = "",
-        manager: str = "",
-        is_dry_run: bool = False,
+        self, about: ObjectRef, change: Mapping[str, Any], manager: str, *, is_dry_run: bool = False
     ) -> Document:
-        """Change some fields of exactly this object: UID and version, where given, must still hold."""
-        names = (about.name, subresource) if subresource else (about.name,)
-        path = self._path(about.api_version, about.kind, about.namespace, *names)
-        body = _with_preconditions(change, about.uid, version)
-        # A merge patch is idempotent; a list of operations is so only with a version as precondition.
-        is_idempotent = patch_type is not PatchType.JSON or bool(version)
-        params = _dry(is_dry_run) | ({"fieldManager": manager} if manager else {})
-        return self._send(path, body, patch_type.value, params, is_idempotent=is_idempotent)
+        """Change some fields by a merge patch; to another UID, where one is given, the server answers 422."""
+        body = dict(change)
+        if about.uid:
+            body["metadata"] = {**change.get("metadata", {}), "uid": about.uid}
+        return self._patch(about, body, MERGE_PATCH, {"fieldManager": manager}, is_dry_run=is_dry_run)
 
     def read(self, about: ObjectRef) -> Document | None:
         """Return the whole object; None where it does not exist."""
-        path = self._path(about.api_version, about.kind, about.namespace, about.name)
         try:
-            return self._client.get_as(Document, path)
+            return self._client.get_as(Document, self._path(about))
         except ApiError as error:
-            # A 404 without a Status reason comes from a proxy in front of the API server.
-            if error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound":
+            if error.is_not_found:
                 return None
             raise
-
-    def path_of_manifest(self, manifest: Mapping[str, Any]) -> str:
-        """Return the path of an object, by the server's discovery document."""
-        metadata = manifest.get("metadata") or {}
-        for field, value in (
-            ("apiVersion", manifest.get("apiVersion")),
-            ("kind", manifest.get("kind")),
-            ("metadata.name", metadata.get("name")),
-        ):
-            if not value or not isinstance(value, str):
-                raise BadInput(f"{field}: expected text in a manifest that is to be applied, got {value!r}")
-        namespace = metadata.get("namespace", "")
-        return self._path(manifest["apiVersion"], manifest["kind"], namespace, metadata["name"])
 
     def resource_of(self, api_version: str, kind: str) -> Resource:
         """Return the resource of a kind; raise where the server does not have it."""
@@ -194,26 +153,22 @@ class Objects:
             raise WorldFailed(f"{self._client.address} has no kind {kind} in {api_version}")
         return resource
 
-    def _path(self, api_version: str, kind: str, namespace: str, *names: str) -> str:
-        resource = self.resource_of(api_version, kind)
-        if resource.is_namespaced and not namespace:
-            raise BadInput(f"metadata.namespace: expected a namespace for {kind} {names[0]}, got none")
-        group, _, version = api_version.rpartition("/")
-        place = namespace if resource.is_namespaced else None
-        return path_of(group, version, resource.plural, place, *names)
+    def _path(self, about: ObjectRef) -> str:
+        resource = self.resource_of(about.api_version, about.kind)
+        if resource.is_namespaced and not about.namespace:
+            whose = f"{about.kind} {about.name}"
+            raise BadInput(f"metadata.namespace: expected a namespace for {whose}, got none")
+        group, _, version = about.api_version.rpartition("/")
+        namespace = about.namespace if resource.is_namespaced else None
+        return path_of(group, version, resource.plural, namespace, about.name)
 
-    def _send(
-        self, path: str, body: object, content_type: str, params: Mapping[str, str], *, is_idempotent: bool
+    def _patch(
+        self, about: ObjectRef, body: Document, kind: str, params: dict[str, str], *, is_dry_run: bool
     ) -> Document:
-        answer = self._client.request(
-            "PATCH",
-            path,
-            params,
-            body=body,
-            content_type=content_type,
-            is_idempotent=is_idempotent,
-            within_seconds=WRITE_SECONDS,
-        )
+        path = self._path(about)
+        if is_dry_run:
+            params["dryRun"] = "All"
+        answer = self._client.patch(path, body, params, content_type=kind, within_seconds=WRITE_SECONDS)
         return self._client.decode(Document, answer, f"PATCH {path}")
 
 
@@ -231,9 +186,7 @@ def write_status(client: Client, path: str, status: Mapping[str, Any], version: 
     ]
     where = f"{path}/status"
     try:
-        answer = client.request(
-            "PATCH", where, body=change, content_type=PatchType.JSON.value, is_idempotent=True
-        )
+        answer = client.patch(where, change, content_type=JSON_PATCH)
     except ApiError as error:
         if error.status != HTTPStatus.CONFLICT:
             raise
@@ -250,20 +203,3 @@ def _written(client: Client, path: str, answer: bytes) -> Outline:
         return outline_of(answer)
     except DECODE_ERRORS as error:
         raise bad_answer(client.address, path, answer, str(error)) from error
-
-
-def _dry(is_dry_run: bool) -> dict[str, str]:  # noqa: FBT001 - a word of the API in one place
-    return {"dryRun": "All"} if is_dry_run else {}
-
-
-def _with_preconditions(
-    change: Mapping[str, Any] | list[Document], uid: str, version: str
-) -> Document | list[Document]:
-    """Add UID and version to the patch: the server answers 409 to another version, 422 to another UID."""
-    preconditions = {name: value for name, value in (("uid", uid), ("resourceVersion", version)) if value}
-    if isinstance(change, list):
-        checks = [{"op": "add", "path": f"/metadata/{name}", "value": v} for name, v in preconditions.items()]
-        return [*checks, *change]
-    if not preconditions:
-        return dict(change)
-    return {**change, "metadata": {**change.get("metadata", {}), **preconditions}}

@@ -18,8 +18,7 @@ from equipoise.adapters.http import Backoff, one_line
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.errors import ApiError, bad_answer
-from equipoise.adapters.kubernetes.kinds import ResourceKind
-from equipoise.adapters.kubernetes.objects import path_of
+from equipoise.adapters.kubernetes.kinds import ResourceKind, cluster_key
 from equipoise.adapters.kubernetes.reflector import Reflector, Stale, Timings
 from equipoise.adapters.kubernetes.structs import ObjectMeta
 from equipoise.core.errors import WorldFailed
@@ -30,9 +29,7 @@ OPERATOR_NAMESPACE = "equipoise-system"
 AGE_MAX_SECONDS = 5.0
 TEXT_LENGTH_MAX = 300
 TIMINGS = Timings(
-    watch_seconds=(2.0, 3.0),
-    silence_seconds=4.0,
-    retry=Backoff(first_seconds=0.25, delay_max_seconds=2.0),
+    watch_seconds=(2.0, 3.0), silence_seconds=4.0, retry=Backoff(first_seconds=0.25, delay_max_seconds=2.0)
 )
 """Timings for one operator. Thousands of agents need longer ones, and a longer maximum age."""
 _STALE = Stale(
@@ -58,16 +55,10 @@ class NamespaceMarks(msgspec.Struct, frozen=True, gc=False):
     paused_everywhere: str | None = None
 
 
-def _marks(decoder: Decoder, raw: RawNamespace) -> NamespaceMarks:
-    del decoder
+def _marks(_: Decoder, raw: RawNamespace) -> NamespaceMarks:
     meta, annotations = raw.metadata, raw.metadata.annotations or {}
-    return NamespaceMarks(
-        meta.name,
-        meta.uid,
-        meta.resourceVersion,
-        _text(annotations.get(PAUSED)),
-        _text(annotations.get(PAUSED_EVERYWHERE)),
-    )
+    paused, everywhere = (_text(annotations.get(key)) for key in (PAUSED, PAUSED_EVERYWHERE))
+    return NamespaceMarks(meta.name, meta.uid, meta.resourceVersion, paused, everywhere)
 
 
 NAMESPACES: ResourceKind[NamespaceMarks] = ResourceKind(
@@ -77,7 +68,7 @@ NAMESPACES: ResourceKind[NamespaceMarks] = ResourceKind(
     "v1",
     RawNamespace,
     _marks,
-    lambda marks: ("", marks.name),
+    cluster_key,
     is_namespaced=False,
     stand_in=lambda outline: NamespaceMarks(
         outline.meta.name,
@@ -90,7 +81,7 @@ NAMESPACES: ResourceKind[NamespaceMarks] = ResourceKind(
 
 
 class NamespacePauses:
-    """Watches the namespaces between `start()` and `stop()`."""
+    """Watches the namespaces while its reflector runs."""
 
     def __init__(
         self,
@@ -104,19 +95,7 @@ class NamespacePauses:
         self._operator_namespace = operator_namespace
         self._age_max_seconds = age_max_seconds
 
-    def start(self) -> None:
-        self.reflector.start()
-
-    def stop(self, timeout_seconds: float = 5.0) -> bool:
-        """Stop the watch; return whether it has ended in time."""
-        return self.reflector.stop(timeout_seconds)
-
-    def wait_until_synced(self, timeout_seconds: float) -> bool:
-        """Wait until the namespaces were listed once; return whether that happened in time."""
-        return self.reflector.synced.wait(timeout_seconds)
-
     def pause_of(self, namespace: str) -> str | None:
-        """Return who or what paused this namespace, or None; not knowing raises, and nothing is done."""
         cache = self.reflector.require_fresh(age_max_seconds=self._age_max_seconds, sentences=_STALE)
         operator = cache.get("", self._operator_namespace)
         if operator is not None and operator.paused_everywhere is not None:
@@ -135,22 +114,20 @@ class DirectPauses:
         self._operator_namespace = operator_namespace
 
     def pause_of(self, namespace: str) -> str | None:
-        """Return who or what paused this namespace, or None; not knowing raises, and nothing is done."""
-        everywhere = self._said(self._operator_namespace, PAUSED_EVERYWHERE)
+        everywhere = self._text_of(self._operator_namespace, PAUSED_EVERYWHERE)
         if everywhere is not None:
             return f"everything is paused: {everywhere}"
-        here = self._said(namespace, PAUSED)
+        here = self._text_of(namespace, PAUSED)
         return None if here is None else f"namespace {namespace} is paused: {here}"
 
-    def _said(self, namespace: str, key: str) -> str | None:
+    def _text_of(self, namespace: str, key: str) -> str | None:
         """Return one annotation; a namespace that does not exist has none."""
         try:
-            found = self._client.get_as(RawNamespace, path_of("", "v1", "namespaces", None, namespace))
+            return _annotation(self._client, namespace, key)
         except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound":
+            if error.is_not_found:
                 return None
             raise
-        return _text((found.metadata.annotations or {}).get(key))
 
 
 def pause(
@@ -164,34 +141,33 @@ def resume(
     client: Client, namespace: str | None, *, operator_namespace: str = OPERATOR_NAMESPACE
 ) -> str | None:
     """End a pause; return its annotation's value, or None when there was none."""
-    before = _read(client, namespace, operator_namespace)
+    before = read_pause(client, namespace, operator_namespace)
     if before is not None:
         _annotate(client, namespace, None, operator_namespace)
     return before
 
 
-def paused_everywhere(client: Client, operator_namespace: str = OPERATOR_NAMESPACE) -> str | None:
-    """Return who or what paused everything, or None."""
-    return _read(client, None, operator_namespace)
-
-
-def _read(client: Client, namespace: str | None, operator_namespace: str) -> str | None:
+def read_pause(
+    client: Client, namespace: str | None, operator_namespace: str = OPERATOR_NAMESPACE
+) -> str | None:
+    """Return who or what paused a namespace, or (None) everything; None without a pause."""
     where, key = _place(namespace, operator_namespace)
     try:
-        found = client.get_as(RawNamespace, path_of("", "v1", "namespaces", None, where))
+        return _annotation(client, where, key)
     except ApiError as error:
         raise _explained(error, where, namespace) from error
+
+
+def _annotation(client: Client, namespace: str, key: str) -> str | None:
+    found = client.get_as(RawNamespace, NAMESPACES.path(None, namespace))
     return _text((found.metadata.annotations or {}).get(key))
 
 
 def _annotate(client: Client, namespace: str | None, value: str | None, operator_namespace: str) -> None:
     where, key = _place(namespace, operator_namespace)
-    path = path_of("", "v1", "namespaces", None, where)
-    change = {"metadata": {"annotations": {key: value}}}
+    path = NAMESPACES.path(None, where)
     try:
-        body = client.request(
-            "PATCH", path, body=change, content_type="application/merge-patch+json", is_idempotent=True
-        )
+        body = client.patch(path, {"metadata": {"annotations": {key: value}}})
     except ApiError as error:
         raise _explained(error, where, namespace) from error
     # A proxy's answer must not confirm a pause: only the API server can.

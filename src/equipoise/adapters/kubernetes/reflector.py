@@ -165,7 +165,6 @@ class Reflector(Generic[R]):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start a thread that lists and watches."""
         self._thread = threading.Thread(target=self.run, name=f"reflector-{self.kind.plural}", daemon=True)
         self._thread.start()
 
@@ -201,7 +200,6 @@ class Reflector(Generic[R]):
         return self.cache
 
     def run(self) -> None:
-        """List and watch until `stop()`."""
         while not self._stopping.is_set():
             delay_seconds = self.step()
             if delay_seconds > 0:
@@ -253,7 +251,7 @@ class Reflector(Generic[R]):
         )
         if not listing.resource_version:
             raise BadAnswer(f"{self._client.address} answered GET {self._path} with a list without a version")
-        self.unreadable = {_key(outline): outline for outline in listing.unreadable}
+        self.unreadable = {(one.meta.namespace, one.meta.name): one for one in listing.unreadable}
         changes = self.cache.replace(listing.records)
         self.resource_version = listing.resource_version
         self.counters.lists += 1
@@ -360,10 +358,6 @@ def _event(line: bytes) -> WatchEvent:
         parts = members(line)
         kind = msgspec.json.decode(parts.get("type", b""), type=str)
         return WatchEvent(kind, msgspec.Raw(parts.get("object", b"")))
-
-
-def _key(outline: Outline) -> tuple[str, str]:
-    return outline.meta.namespace, outline.meta.name
 
 
 class _Silent(BadAnswer):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from equipoise.adapters.kubernetes.structs import RawLabelSelector
 from equipoise.core.cluster import Requirement, Selector
 
 _TOKEN = re.compile(r"\s*(?:(?P<sign>==|!=|[=!,()<>])|(?P<word>[^\s=!,()<>]+))\s*")
-_OPERATORS = {"In": "in", "NotIn": "notin"}
+_FORMATS = {
+    "Exists": "{key}",
+    "DoesNotExist": "!{key}",
+    "In": "{key} in ({values})",
+    "NotIn": "{key} notin ({values})",
+}
 
 
 def selector_of(fields: RawLabelSelector) -> Selector:
@@ -24,15 +28,8 @@ def selector_of(fields: RawLabelSelector) -> Selector:
 
 def format_selector(selector: Selector) -> str:
     """Return a selector as query text."""
-    return ",".join(_format_term(term) for term in selector.requirements)
-
-
-def _format_term(term: Requirement) -> str:
-    if term.operator == "Exists":
-        return term.key
-    if term.operator == "DoesNotExist":
-        return f"!{term.key}"
-    return f"{term.key} {_OPERATORS[term.operator]} ({','.join(term.values)})"
+    terms = selector.requirements
+    return ",".join(_FORMATS[one.operator].format(key=one.key, values=",".join(one.values)) for one in terms)
 
 
 def parse_selector(text: str) -> Selector:
@@ -53,7 +50,7 @@ class _Tokens:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._rest = list(_split(text))[::-1]
+        self._rest = [found["sign"] or found["word"] for found in _TOKEN.finditer(text.strip())][::-1]
 
     def is_done(self) -> bool:
         return not self._rest
@@ -76,11 +73,6 @@ class _Tokens:
         token = self.take()
         if token != sign:
             raise ValueError(f"expected {sign!r}, got {token!r} in {self.text!r}")
-
-
-def _split(text: str) -> Iterator[str]:
-    for found in _TOKEN.finditer(text.strip()):
-        yield found["sign"] or found["word"]
 
 
 def _term(tokens: _Tokens) -> Requirement:

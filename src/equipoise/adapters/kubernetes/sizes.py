@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from equipoise.adapters.http import one_line
-from equipoise.adapters.kubernetes.apply import MANAGER
-from equipoise.adapters.kubernetes.client import WRITE_SECONDS, Client
-from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
+from equipoise.adapters.kubernetes.apply import MANAGER, ManagedFields
+from equipoise.adapters.kubernetes.client import STRATEGIC_PATCH, WRITE_SECONDS, Client
+from equipoise.adapters.kubernetes.errors import REFUSALS, ApiError, Unreachable
 from equipoise.adapters.kubernetes.keda_vpa import RecentVpas
-from equipoise.adapters.kubernetes.kinds import DAEMONSETS, WORKLOADS
-from equipoise.adapters.kubernetes.objects import ApiResourceList, PatchType, path_of
+from equipoise.adapters.kubernetes.kinds import DAEMONSETS, PODS, WORKLOADS
+from equipoise.adapters.kubernetes.objects import ApiResourceList
 from equipoise.adapters.kubernetes.reflector import Reflector, Stale, Timings
 from equipoise.core.cluster import ObjectRef, PodRef, Workload, WorkloadRef
 from equipoise.ports import Cluster
@@ -35,17 +35,10 @@ _NO_SUBRESOURCE = "could not find the requested resource"
 _NO_SUPPORT = "without support for resize"
 """The server's message when a pod's node is too old."""
 _STALE = Stale("{subject} have not been listed yet", "{subject} were last heard of {age:.0f} s ago")
-_REFUSALS = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
-
-
-class _Entry(msgspec.Struct):
-    manager: str = ""
-    time: str = ""
-    fieldsV1: dict[str, Any] = {}
 
 
 class _ManagedMeta(msgspec.Struct):
-    managedFields: list[_Entry] | None = None
+    managedFields: list[ManagedFields] | None = None
 
 
 class _Managed(msgspec.Struct):
@@ -63,15 +56,13 @@ class KubernetesSizes:
         self._asked_at = float("-inf")
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Return a workload with its template's containers."""
         return self._cluster.workload(ref)
 
     def advised(self) -> Mapping[WorkloadRef, str]:
-        """Return the VerticalPodAutoscaler that sets each workload's requests; empty without VPA."""
         return self._vpas.targets()
 
     def offers_resize(self) -> bool:
-        """Return whether the server has the `resize` subresource; True is cached for good."""
+        """Look for the `resize` subresource; True is cached for good."""
         now = self._client.world.monotonic()
         if not self._offers and now - self._asked_at >= ASK_AGAIN_SECONDS:
             found = self._client.get_as(ApiResourceList, "/api/v1").resources or []
@@ -88,8 +79,7 @@ class KubernetesSizes:
         version: str = "",
         is_dry_run: bool = False,
     ) -> ResizeAnswer:
-        """Resize the pod with this name and UID in place."""
-        path = path_of("", "v1", "pods", pod.namespace, pod.name, "resize")
+        path = PODS.path(pod.namespace, pod.name, "resize")
         return self._patch(path, _containers(values, sidecars), pod.uid, version, is_dry_run=is_dry_run)
 
     def set_template(
@@ -101,29 +91,22 @@ class KubernetesSizes:
         version: str = "",
         is_dry_run: bool = False,
     ) -> ResizeAnswer:
-        """Change the requests and limits in a workload's pod template."""
-        kind = WORKLOADS[workload.kind]
-        path = path_of(kind.group, kind.version, kind.plural, workload.namespace, workload.name)
+        path = WORKLOADS[workload.kind].path(workload.namespace, workload.name)
         spec = {"template": {"spec": _containers(values, sidecars)}}
         return self._patch(path, spec, workload.uid, version, is_dry_run=is_dry_run)
 
     def setter_of(self, about: ObjectRef, container: str, section: str, resource: str) -> str:
-        """Return the other field manager that last set this value; empty without one."""
-        is_pod = about.kind == "Pod"
-        kind = None if is_pod else WORKLOADS[about.kind]
-        where = ("", "v1", "pods") if kind is None else (kind.group, kind.version, kind.plural)
-        above = ("spec",) if is_pod else ("spec", "template", "spec")
-        found = self._client.get_as(_Managed, path_of(*where, about.namespace, about.name))
-        mine = [
+        kind = PODS if about.kind == "Pod" else WORKLOADS[about.kind]
+        above = ("spec",) if kind is PODS else ("spec", "template", "spec")
+        value = (f'k:{{"name":"{container}"}}', "resources", section, resource)
+        found = self._client.get_as(_Managed, kind.path(about.namespace, about.name))
+        others = [
             (entry.time, entry.manager)
             for entry in found.metadata.managedFields or ()
             if entry.manager != MANAGER
-            and any(
-                _has(entry.fieldsV1, [*above, place], container, section, resource)
-                for place in ("containers", "initContainers")
-            )
+            and (entry.has(*above, "containers", *value) or entry.has(*above, "initContainers", *value))
         ]
-        return one_line(max(mine)[1], 100) if mine else ""
+        return one_line(max(others)[1], 100) if others else ""
 
     def _patch(
         self, path: str, spec: Mapping[str, Any], uid: str, version: str, *, is_dry_run: bool
@@ -132,13 +115,11 @@ class KubernetesSizes:
             return ResizeAnswer(ResizeResult.REFUSED, "a change must name the UID, and none is known")
         preconditions = {"uid": uid} | ({"resourceVersion": version} if version else {})
         try:
-            self._client.request(
-                "PATCH",
+            self._client.patch(
                 path,
+                {"metadata": preconditions, "spec": spec},
                 {"fieldManager": MANAGER} | ({"dryRun": "All"} if is_dry_run else {}),
-                body={"metadata": preconditions, "spec": spec},
-                content_type=PatchType.STRATEGIC.value,
-                is_idempotent=True,
+                content_type=STRATEGIC_PATCH,
                 within_seconds=WRITE_SECONDS,
             )
         except ApiError as error:
@@ -153,11 +134,7 @@ class CachedSizes(KubernetesSizes):
     """Adds DaemonSets from reflectors, for the operator; the owner of this object starts them."""
 
     def __init__(
-        self,
-        client: Client,
-        cluster: Cluster,
-        namespaces: Sequence[str] = (),
-        timings: Timings | None = None,
+        self, client: Client, cluster: Cluster, namespaces: Sequence[str] = (), timings: Timings | None = None
     ) -> None:
         super().__init__(client, cluster, namespaces)
         places: list[str | None] = list(dict.fromkeys(namespaces)) or [None]
@@ -166,7 +143,6 @@ class CachedSizes(KubernetesSizes):
         }
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Return a workload; DaemonSets are read from their caches."""
         if (ref.kind, ref.group) != ("DaemonSet", "apps"):
             return super().workload(ref)
         reflector = self.reflectors.get(ref.namespace) or self.reflectors.get(None)
@@ -182,16 +158,15 @@ def judge_resize(error: ApiError) -> ResizeAnswer | None:
     is_unsupported = status == HTTPStatus.UNPROCESSABLE_ENTITY and _NO_SUPPORT in message
     if status == HTTPStatus.METHOD_NOT_ALLOWED or is_unknown or is_unsupported:
         return ResizeAnswer(ResizeResult.UNSUPPORTED, message)
-    is_gone = status == HTTPStatus.NOT_FOUND and error.reason == "NotFound"
-    is_refusal = status in _REFUSALS or status == HTTPStatus.CONFLICT
-    if is_gone or (is_refusal and _OTHER_UID.search(message) is not None):
+    is_refusal = status in REFUSALS or status == HTTPStatus.CONFLICT
+    if error.is_not_found or (is_refusal and _OTHER_UID.search(message) is not None):
         return ResizeAnswer(ResizeResult.GONE, message)
     if status == HTTPStatus.CONFLICT:
         return ResizeAnswer(ResizeResult.OUTDATED, message)
     if status == HTTPStatus.FORBIDDEN:
         is_right = _NO_RIGHT.search(message) is not None
         return ResizeAnswer(ResizeResult.FORBIDDEN if is_right else ResizeResult.REFUSED, message)
-    return ResizeAnswer(ResizeResult.REFUSED, message) if status in _REFUSALS else None
+    return ResizeAnswer(ResizeResult.REFUSED, message) if status in REFUSALS else None
 
 
 def _containers(values: Values, sidecars: Collection[str]) -> dict[str, Any]:
@@ -201,15 +176,3 @@ def _containers(values: Values, sidecars: Collection[str]) -> dict[str, Any]:
         place = "initContainers" if name in sidecars else "containers"
         parts.setdefault(place, []).append({"name": name, "resources": resources})
     return parts
-
-
-def _has(fields: Mapping[str, Any], above: list[str], container: str, section: str, resource: str) -> bool:
-    """Return whether these managed fields have this value of the container."""
-    place: Any = fields
-    keys = [f"f:{name}" for name in above]
-    keys += [f'k:{{"name":"{container}"}}', "f:resources", f"f:{section}", f"f:{resource}"]
-    for key in keys:
-        if not isinstance(place, dict) or key not in place:
-            return False
-        place = place[key]
-    return True

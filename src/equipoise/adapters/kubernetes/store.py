@@ -16,7 +16,9 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -34,7 +36,6 @@ from equipoise.core.ledger import BYTES_MAX
 from equipoise.ports import NotInstalled, StoreConflict, Stored
 
 GROUP, VERSION, KIND, PLURAL = "equipoise.dev", "v1alpha1", "Ledger", "ledgers"
-DATA_BYTES_MAX = BYTES_MAX
 NAME_LENGTH_MAX = 63
 WRITE_ANNOTATION = "equipoise.dev/write"
 """The annotation with the token of the last write."""
@@ -42,7 +43,6 @@ OWNER_LABEL = "app.kubernetes.io/managed-by"
 KIND_LABEL = "equipoise.dev/workload-kind"
 _HASH_LENGTH = 10
 _INSTALL = f"the kind {KIND} ({GROUP}/{VERSION}) is not installed; `equipoise crds apply` installs it"
-_UNREADABLE = "a Ledger that is nobody's"
 _STRICTLY = {"fieldValidation": "Strict"}
 
 
@@ -74,7 +74,6 @@ class LedgerStore:
         *,
         uid_of: Callable[[WorkloadRef], str | None] = lambda _: None,
         namespaces: Sequence[str] = (),
-        bytes_max: int = DATA_BYTES_MAX,
         token: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
         """Use a session; `uid_of` returns a workload's UID, so that its ledger is deleted with it.
@@ -84,14 +83,12 @@ class LedgerStore:
         self._client = client
         self._uid_of = uid_of
         self._namespaces = tuple(namespaces)
-        self._bytes_max = bytes_max
         self._token = token
         self._uids: dict[WorkloadRef, str] = {}
         self.warnings: tuple[str, ...] = ()
         """What the last `read_all` could not decode."""
 
     def read(self, workload: WorkloadRef) -> Stored:
-        """Read an entry; an absent one is empty, with an empty version."""
         found = self._find(workload)
         return Stored({}) if found is None else Stored(found.data, found.metadata.resourceVersion)
 
@@ -105,55 +102,47 @@ class LedgerStore:
         found: dict[WorkloadRef, RawLedger] = {}
         for place in self._namespaces if namespace is None and self._namespaces else (namespace,):
             found |= self._list(place, warnings)
-        self._learn_owners(found, namespace)
-        self.warnings = warnings.sentences()
-        return {ref: Stored(each.data, each.metadata.resourceVersion) for ref, each in found.items()}
-
-    def _list(self, namespace: str | None, warnings: Warnings) -> dict[WorkloadRef, RawLedger]:
-        path = path_of(GROUP, VERSION, PLURAL, namespace)
-        found: dict[WorkloadRef, RawLedger] = {}
-        try:
-            ledgers = list_items(
-                self._client, path, RawLedger, lambda one: warnings.add(_UNREADABLE, one.place)
-            )
-        except ApiError as error:
-            if _is_kind_missing(error):
-                raise NotInstalled(_INSTALL) from error
-            raise
-        for ledger in ledgers:
-            workload = _workload_of(ledger)
-            if workload is None or ledger.metadata.name != entry_name(workload):
-                warnings.add(_UNREADABLE, f"{ledger.metadata.namespace}/{ledger.metadata.name}")
-            else:
-                found[workload] = ledger
-        return found
-
-    def _learn_owners(self, found: Mapping[WorkloadRef, RawLedger], namespace: str | None) -> None:
-        """Remember the owner references, so that a later write keeps them."""
         for workload in list(self._uids):
             if workload not in found and namespace in {None, workload.namespace}:
                 self._uids.pop(workload, None)
         for workload, ledger in found.items():
             self._learn_owner(workload, ledger)
+        self.warnings = warnings.sentences()
+        return {ref: Stored(each.data, each.metadata.resourceVersion) for ref, each in found.items()}
+
+    def _list(self, namespace: str | None, warnings: Warnings) -> dict[WorkloadRef, RawLedger]:
+        warn = partial(warnings.add, "a Ledger that is nobody's")
+        path = path_of(GROUP, VERSION, PLURAL, namespace)
+        found: dict[WorkloadRef, RawLedger] = {}
+        with _installed():
+            ledgers = list_items(self._client, path, RawLedger, lambda one: warn(one.place))
+        for ledger in ledgers:
+            workload = _workload_of(ledger)
+            if workload is None or ledger.metadata.name != entry_name(workload):
+                warn(f"{ledger.metadata.namespace}/{ledger.metadata.name}")
+            else:
+                found[workload] = ledger
+        return found
 
     def _learn_owner(self, workload: WorkloadRef, ledger: RawLedger) -> None:
+        """Remember the owner reference, so that a later write keeps it."""
         for owner in ledger.metadata.ownerReferences or ():
             self._uids[workload] = owner.uid
 
     def write(self, workload: WorkloadRef, data: Mapping[str, Any], version: str) -> Stored:
-        """Write an entry if it still has this version, else raise StoreConflict."""
         content = self._encoded(workload, data)
         token = self._token()
         body = self._body(workload, content, version, token)
-        method, path = ("PUT", _path(workload)) if version else ("POST", _collection(workload))
+        collection = path_of(GROUP, VERSION, PLURAL, workload.namespace)
+        method, path = ("PUT", _path(workload)) if version else ("POST", collection)
         try:
             # The resource version makes a retry safe after a lost answer.
             answer = self._client.request(method, path, _STRICTLY, body=body, is_idempotent=True)
         except ApiError as error:
-            if not _has_moved_on(error, is_update=bool(version)):
+            if error.status != HTTPStatus.CONFLICT and not (version and error.is_not_found):
                 raise
-            there = self._find(workload)
-            if there is None or _token_of(there) != token:
+            there = self._find(workload)  # it was updated, created or deleted since it was read
+            if there is None or (there.metadata.annotations or {}).get(WRITE_ANNOTATION) != token:
                 raise StoreConflict(f"the ledger of {workload}: {error.message}") from error
             return Stored(json.loads(content), there.metadata.resourceVersion)
         written = self._client.decode(RawLedger, answer, f"{method} {path}")
@@ -161,26 +150,24 @@ class LedgerStore:
 
     def _find(self, workload: WorkloadRef) -> RawLedger | None:
         try:
-            found = self._client.get_as(RawLedger, _path(workload))
+            with _installed():
+                found = self._client.get_as(RawLedger, _path(workload))
         except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound":
+            if error.is_not_found:
                 self._uids.pop(workload, None)
                 return None
-            if _is_kind_missing(error):
-                raise NotInstalled(_INSTALL) from error
             raise
         self._learn_owner(workload, found)
         return found
 
     def _encoded(self, workload: WorkloadRef, data: Mapping[str, Any]) -> bytes:
-        whose = {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name}
-        whole = {"workload": whose} | dict(data)
+        whole = {"workload": _identity(workload)} | dict(data)
         # Not msgspec's encoder, which would write a NaN as null.
         text = json.dumps(whole, allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=dict)
         content = text.encode()
-        if len(content) > self._bytes_max:
+        if len(content) > BYTES_MAX:
             raise LedgerTooLarge(
-                f"the ledger of {workload}: {len(content)} bytes, expected at most {self._bytes_max}"
+                f"the ledger of {workload}: {len(content)} bytes, expected at most {BYTES_MAX}"
             )
         return content
 
@@ -193,18 +180,15 @@ class LedgerStore:
         }
         if version:
             metadata["resourceVersion"] = version
-        uid = self._uid_of(workload) or self._uids.get(workload)
-        if uid:
+        if uid := self._uid_of(workload) or self._uids.get(workload):
             self._uids[workload] = uid
-            metadata["ownerReferences"] = [
-                {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name, "uid": uid}
-            ]
-        return {
-            "apiVersion": f"{GROUP}/{VERSION}",
-            "kind": KIND,
-            "metadata": metadata,
-            "data": msgspec.Raw(content),
-        }
+            metadata["ownerReferences"] = [_identity(workload) | {"uid": uid}]
+        kind = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND}
+        return kind | {"metadata": metadata, "data": msgspec.Raw(content)}
+
+
+def _identity(workload: WorkloadRef) -> dict[str, Any]:
+    return {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name}
 
 
 def entry_name(workload: WorkloadRef) -> str:
@@ -215,31 +199,22 @@ def entry_name(workload: WorkloadRef) -> str:
     return f"{readable[: NAME_LENGTH_MAX - _HASH_LENGTH - 1].strip('-')}-{digest}"
 
 
-def _has_moved_on(error: ApiError, *, is_update: bool) -> bool:
-    """Return whether the entry has changed since it was read: updated, created or deleted."""
-    is_gone = error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound"
-    return error.status == HTTPStatus.CONFLICT or (is_update and is_gone)
-
-
-def _is_kind_missing(error: ApiError) -> bool:
-    """Return whether the kind is missing, not the object: then the 404 has no Status reason."""
-    return error.status == HTTPStatus.NOT_FOUND and error.reason != "NotFound"
-
-
-def _token_of(ledger: RawLedger) -> str | None:
-    return (ledger.metadata.annotations or {}).get(WRITE_ANNOTATION)
+@contextmanager
+def _installed() -> Iterator[None]:
+    """Raise NotInstalled where the kind is missing, not the object: then the 404 has no Status reason."""
+    try:
+        yield
+    except ApiError as error:
+        if error.status == HTTPStatus.NOT_FOUND and not error.is_not_found:
+            raise NotInstalled(_INSTALL) from error
+        raise
 
 
 def _path(workload: WorkloadRef) -> str:
     return path_of(GROUP, VERSION, PLURAL, workload.namespace, entry_name(workload))
 
 
-def _collection(workload: WorkloadRef) -> str:
-    return path_of(GROUP, VERSION, PLURAL, workload.namespace)
-
-
 def _workload_of(ledger: RawLedger) -> WorkloadRef | None:
-    """Return the workload that the ledger names."""
     try:
         said = msgspec.convert(ledger.data.get("workload"), type=LedgerOwner)
     except DECODE_ERRORS:

@@ -1,25 +1,26 @@
 """The fields that we read of each kind, as the API spells them. All others are skipped by the decoder.
 
-A page of these exists only until it is converted to records.
+A page of these exists only until it is converted to records. At the end: what the fields of a pod say about
+in-place resizes, which of them restart a container, and which the node has not carried out.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from equipoise.core.cluster import API_VERSIONS, Resize, WorkloadRef
+from equipoise.core.errors import DECODE_ERRORS
+from equipoise.core.quantity import parse_bytes
+
 Quantities = dict[str, str | int | float]
 
 
 class ListMeta(msgspec.Struct, gc=False):
-    """The metadata of a list."""
-
     resourceVersion: str = ""
     continue_: str | None = msgspec.field(default=None, name="continue")
 
 
 class OwnerReference(msgspec.Struct, gc=False):
-    """An owner reference."""
-
     apiVersion: str
     kind: str
     name: str
@@ -28,8 +29,6 @@ class OwnerReference(msgspec.Struct, gc=False):
 
 
 class ObjectMeta(msgspec.Struct, gc=False):
-    """The metadata of an object."""
-
     name: str
     namespace: str = ""
     uid: str = ""
@@ -43,8 +42,6 @@ class ObjectMeta(msgspec.Struct, gc=False):
 
 
 class Resources(msgspec.Struct, gc=False):
-    """Requests and limits."""
-
     requests: Quantities | None = None
     limits: Quantities | None = None
 
@@ -57,8 +54,6 @@ class ResizePolicy(msgspec.Struct, gc=False):
 
 
 class RawContainer(msgspec.Struct, gc=False):
-    """A container's spec."""
-
     name: str
     resources: Resources | None = None
     restartPolicy: str | None = None
@@ -73,21 +68,22 @@ class Volume(msgspec.Struct, gc=False):
     hostPath: dict[str, object] | None = None
 
 
-class PodSpec(msgspec.Struct, gc=False):
-    """A pod's spec."""
+class TemplateSpec(msgspec.Struct, gc=False):
+    """What we read of the spec of a pod, and of a pod template alike."""
 
-    nodeName: str = ""
     containers: list[RawContainer] = []
     initContainers: list[RawContainer] | None = None
-    volumes: list[Volume] | None = None
     resources: Resources | None = None
+
+
+class PodSpec(TemplateSpec, gc=False):
+    nodeName: str = ""
+    volumes: list[Volume] | None = None
     priority: int | None = None
     priorityClassName: str = ""
 
 
 class RawCondition(msgspec.Struct, gc=False):
-    """A condition."""
-
     type: str
     status: str
     lastTransitionTime: str | None = None
@@ -96,14 +92,10 @@ class RawCondition(msgspec.Struct, gc=False):
 
 
 class Terminated(msgspec.Struct, gc=False):
-    """A terminated run of a container."""
-
     finishedAt: str | None = None
 
 
 class Running(msgspec.Struct, gc=False):
-    """A present run of a container."""
-
     startedAt: str | None = None
 
 
@@ -115,8 +107,6 @@ class ContainerState(msgspec.Struct, gc=False):
 
 
 class ContainerStatus(msgspec.Struct, gc=False):
-    """The status of a container."""
-
     name: str = ""
     resources: Resources | None = None
     """The resources in force, which may not be those of the spec yet."""
@@ -126,8 +116,6 @@ class ContainerStatus(msgspec.Struct, gc=False):
 
 
 class PodStatus(msgspec.Struct, gc=False):
-    """A pod's status."""
-
     phase: str = ""
     qosClass: str = ""
     conditions: list[RawCondition] | None = None
@@ -136,72 +124,46 @@ class PodStatus(msgspec.Struct, gc=False):
 
 
 class RawPod(msgspec.Struct, gc=False):
-    """A pod."""
-
     metadata: ObjectMeta
     spec: PodSpec
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
 class NodeSpec(msgspec.Struct, gc=False):
-    """A node's spec."""
-
     unschedulable: bool | None = None
 
 
 class NodeStatus(msgspec.Struct, gc=False):
-    """A node's status."""
-
     allocatable: Quantities | None = None
     conditions: list[RawCondition] | None = None
 
 
 class RawNode(msgspec.Struct, gc=False):
-    """A node."""
-
     metadata: ObjectMeta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
 class Expression(msgspec.Struct, gc=False):
-    """One of `matchExpressions`."""
-
     key: str
     operator: str
     values: list[str] | None = None
 
 
 class RawLabelSelector(msgspec.Struct, gc=False):
-    """A label selector as objects carry it."""
-
     matchLabels: dict[str, str] | None = None
     matchExpressions: list[Expression] | None = None
 
 
-class TemplateSpec(msgspec.Struct, gc=False):
-    """The spec of a pod template."""
-
-    containers: list[RawContainer] = []
-    initContainers: list[RawContainer] | None = None
-    resources: Resources | None = None
-
-
 class PodTemplate(msgspec.Struct, gc=False):
-    """The template of a workload."""
-
     spec: TemplateSpec = msgspec.field(default_factory=TemplateSpec)
 
 
 class RawUpdateStrategy(msgspec.Struct, gc=False):
-    """The update strategy of a workload."""
-
     type: str = ""
 
 
 class WorkloadSpec(msgspec.Struct, gc=False):
-    """The spec of a Deployment, StatefulSet, ReplicaSet or DaemonSet."""
-
     replicas: int | None = None
     selector: RawLabelSelector | None = None
     template: PodTemplate = msgspec.field(default_factory=PodTemplate)
@@ -209,8 +171,6 @@ class WorkloadSpec(msgspec.Struct, gc=False):
 
 
 class WorkloadStatus(msgspec.Struct, gc=False):
-    """The status of a Deployment, StatefulSet, ReplicaSet or DaemonSet."""
-
     replicas: int = 0
     readyReplicas: int = 0
     updatedReplicas: int = 0
@@ -230,14 +190,10 @@ class RawWorkload(msgspec.Struct, gc=False):
 
 
 class ScaleSpec(msgspec.Struct, gc=False):
-    """The spec of a scale."""
-
     replicas: int = 0
 
 
 class ScaleStatus(msgspec.Struct, gc=False):
-    """The status of a scale."""
-
     replicas: int = 0
     selector: str = ""
 
@@ -257,8 +213,6 @@ class RawObject(msgspec.Struct, gc=False):
 
 
 class MetricTarget(msgspec.Struct, gc=False):
-    """The target of an HPA's metric."""
-
     type: str
     averageUtilization: int | None = None
     averageValue: str | int | float | None = None
@@ -281,8 +235,6 @@ class MetricSource(msgspec.Struct, gc=False):
 
 
 class MetricSpec(msgspec.Struct, gc=False):
-    """One of an HPA's metrics."""
-
     type: str
     resource: MetricSource | None = None
     containerResource: MetricSource | None = None
@@ -292,29 +244,28 @@ class MetricSpec(msgspec.Struct, gc=False):
 
 
 class RawScaleTargetRef(msgspec.Struct, gc=False):
-    """The workload that an HPA scales."""
+    """The workload that an autoscaler scales, or whose requests it sets."""
 
     kind: str
     name: str
     apiVersion: str = ""
 
+    def workload(self, namespace: str) -> WorkloadRef:
+        """Return the workload; without an API version, in that of a built-in kind."""
+        api_version = self.apiVersion or API_VERSIONS.get(self.kind, "")
+        return WorkloadRef(api_version, self.kind, namespace, self.name)
+
 
 class RawScalingRules(msgspec.Struct, gc=False):
-    """An HPA's scaling rules in one direction."""
-
     tolerance: str | int | float | None = None
 
 
 class HpaBehavior(msgspec.Struct, gc=False):
-    """An HPA's behavior."""
-
     scaleUp: RawScalingRules | None = None
     scaleDown: RawScalingRules | None = None
 
 
 class RawHpaSpec(msgspec.Struct, gc=False):
-    """An HPA's spec."""
-
     scaleTargetRef: RawScaleTargetRef
     maxReplicas: int
     minReplicas: int | None = None
@@ -323,8 +274,6 @@ class RawHpaSpec(msgspec.Struct, gc=False):
 
 
 class HpaStatus(msgspec.Struct, gc=False):
-    """An HPA's status."""
-
     currentReplicas: int = 0
     desiredReplicas: int = 0
     lastScaleTime: str | None = None
@@ -339,14 +288,10 @@ class RawHpa(msgspec.Struct, gc=False):
 
 
 class PdbSpec(msgspec.Struct, gc=False):
-    """A PodDisruptionBudget's spec."""
-
     selector: RawLabelSelector | None = None
 
 
 class PdbStatus(msgspec.Struct, gc=False):
-    """A PodDisruptionBudget's status."""
-
     disruptionsAllowed: int = 0
     currentHealthy: int = 0
     desiredHealthy: int = 0
@@ -363,8 +308,6 @@ class RawPdb(msgspec.Struct, gc=False):
 
 
 class AccessStatus(msgspec.Struct, frozen=True):
-    """The answer of an access review."""
-
     allowed: bool = False
 
 
@@ -378,3 +321,63 @@ class Version(msgspec.Struct, frozen=True):
     """The answer of `/version`."""
 
     gitVersion: str
+
+
+RESTART = "RestartContainer"
+_RESOURCES = ("cpu", "memory")
+_CONDITIONS = frozenset({"PodResizePending", "PodResizeInProgress"})
+_STATES = frozenset({"Deferred", "Infeasible"})
+_IN_PROGRESS = Resize("InProgress")
+
+
+def restarts_for(raw: RawContainer) -> tuple[str, ...]:
+    """Return the resources whose in-place resize restarts this container."""
+    if not raw.resizePolicy:
+        return ()
+    return tuple(
+        sorted(policy.resourceName for policy in raw.resizePolicy if policy.restartPolicy == RESTART)
+    )
+
+
+def resize_condition(conditions: list[RawCondition] | None) -> RawCondition | None:
+    """Return the condition of a resize that the node has not carried out yet."""
+    return next((one for one in conditions or () if one.status == "True" and one.type in _CONDITIONS), None)
+
+
+def resize_of(spec: PodSpec, status: PodStatus) -> Resize | None:
+    """Return the resize that the node has not carried out yet, or None."""
+    condition = resize_condition(status.conditions)
+    if condition is None:
+        return _IN_PROGRESS if _differs(spec, status) else None
+    if condition.type == "PodResizePending":
+        return Resize(condition.reason if condition.reason in _STATES else "Deferred", condition.message)
+    return Resize("Error" if condition.reason == "Error" else "InProgress", condition.message)
+
+
+def _differs(spec: PodSpec, status: PodStatus) -> bool:
+    """Return whether a container's status differs from its spec; an absent status does not differ."""
+    has = {
+        one.name: one.resources
+        for statuses in (status.containerStatuses, status.initContainerStatuses)
+        for one in statuses or ()
+        if one.resources is not None and one.state is not None and one.state.running is not None
+    }
+    return any(
+        _differ(raw.resources.requests, present.requests) or _differ(raw.resources.limits, present.limits)
+        for raw in (*spec.containers, *(spec.initContainers or ()))
+        if raw.resources is not None and (present := has.get(raw.name)) is not None
+    )
+
+
+def _differ(requested: Quantities | None, present: Quantities | None) -> bool:
+    if not requested or not present or requested == present:
+        return False
+    both = [name for name in _RESOURCES if name in requested and name in present]
+    return any(_amount(requested[name]) != _amount(present[name]) for name in both)
+
+
+def _amount(value: str | float) -> float | None:
+    try:
+        return parse_bytes(value)
+    except DECODE_ERRORS:
+        return None

@@ -10,26 +10,20 @@ import msgspec
 from equipoise.adapters.prometheus.errors import clean
 
 
-class ServiceMeta(msgspec.Struct, frozen=True, gc=False):
-    """The name of an object and its labels."""
-
+class _Meta(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
     namespace: str = ""
     labels: dict[str, str] | None = None
 
 
-class Port(msgspec.Struct, frozen=True, gc=False):
-    """A port of a Service."""
-
+class _Port(msgspec.Struct, frozen=True, gc=False):
     port: int
     name: str = ""
     appProtocol: str | None = None
 
 
-class ServiceSpec(msgspec.Struct, frozen=True, gc=False):
-    """The spec of a Service, as far as it is read."""
-
-    ports: list[Port] | None = None
+class _ServiceSpec(msgspec.Struct, frozen=True, gc=False):
+    ports: list[_Port] | None = None
     selector: dict[str, str] | None = None
     clusterIP: str = ""
     type: str = ""
@@ -38,38 +32,32 @@ class ServiceSpec(msgspec.Struct, frozen=True, gc=False):
 class ServiceObject(msgspec.Struct, frozen=True, gc=False):
     """A Service, as far as it is read."""
 
-    metadata: ServiceMeta
-    spec: ServiceSpec = ServiceSpec()
+    metadata: _Meta
+    spec: _ServiceSpec = _ServiceSpec()
 
 
-class Web(msgspec.Struct, frozen=True, gc=False):
-    """The web server of a Prometheus object."""
-
+class _Web(msgspec.Struct, frozen=True, gc=False):
     tlsConfig: msgspec.Raw = msgspec.Raw(b"")
 
 
-class PodMeta(msgspec.Struct, frozen=True, gc=False):
-    """The metadata that a Prometheus object adds to its pods."""
-
+class _PodMeta(msgspec.Struct, frozen=True, gc=False):
     labels: dict[str, str] | None = None
 
 
-class PrometheusSpec(msgspec.Struct, frozen=True, gc=False):
-    """The spec of a Prometheus object (`monitoring.coreos.com/v1`), as far as it is read."""
-
+class _PrometheusSpec(msgspec.Struct, frozen=True, gc=False):
     serviceName: str | None = None
     portName: str | None = None
     routePrefix: str | None = None
     shards: int | None = None
-    web: Web | None = None
-    podMetadata: PodMeta | None = None
+    web: _Web | None = None
+    podMetadata: _PodMeta | None = None
 
 
 class PrometheusObject(msgspec.Struct, frozen=True, gc=False):
-    """A Prometheus object of the Prometheus operator, as far as it is read."""
+    """A Prometheus object (`monitoring.coreos.com/v1`) of the Prometheus operator, as far as it is read."""
 
-    metadata: ServiceMeta
-    spec: PrometheusSpec = PrometheusSpec()
+    metadata: _Meta
+    spec: _PrometheusSpec = _PrometheusSpec()
 
 
 class Candidate(NamedTuple):
@@ -276,7 +264,7 @@ def _plainness(service: ServiceObject) -> tuple[bool, str]:
     return (service.spec.clusterIP == "None", service.metadata.name)
 
 
-def _port(ports: Sequence[Port]) -> Port | None:
+def _port(ports: Sequence[_Port]) -> _Port | None:
     """Choose the port that speaks HTTP, by name, then by number, then because it is the only one."""
     for name in _PORT_NAMES:
         for port in ports:

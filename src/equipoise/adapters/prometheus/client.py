@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from equipoise.adapters.http import NO_RETRIES, Backoff, TryAgain, with_retries
+from equipoise.adapters.http import NO_RETRIES, Backoff, with_retries
 from equipoise.adapters.prometheus.decode import (
     QueryAnswer,
     Vector,
@@ -33,10 +33,12 @@ from equipoise.adapters.prometheus.errors import (
 from equipoise.adapters.prometheus.matrix import Grid
 from equipoise.adapters.prometheus.promql import has_quoted_names
 from equipoise.adapters.prometheus.settings import QueryLimits
-from equipoise.adapters.prometheus.transport import OK, PrometheusTransport
+from equipoise.adapters.prometheus.transport import OK, PrometheusTransport, retry_if_transient
 
 A = TypeVar("A")
 B = TypeVar("B")
+OnBytes = Callable[[int], None]
+"""Called with the size of each part of an answer as it arrives."""
 
 BACKOFF = Backoff(attempts_max=5, first_seconds=0.25, delay_max_seconds=5.0)
 WHOLE_AND_PRESENT = MappingProxyType(
@@ -86,21 +88,16 @@ class PrometheusClient:
     def address(self) -> str:
         return self.transport.address
 
-    def instant(
-        self, query: str, at: float | None = None, on_bytes: Callable[[int], None] | None = None
-    ) -> QueryAnswer:
+    def instant(self, query: str, at: float | None = None, on_bytes: OnBytes | None = None) -> QueryAnswer:
         """Return a query's value at one time; without a time, at the server's present time."""
         fields = {"query": query} if at is None else {"query": query, "time": f"{at:.3f}"}
-        body = self.call("/api/v1/query", fields)
-        if on_bytes:
-            on_bytes(len(body))
-        return open_answer(body, self.address)
+        return self._answer("/api/v1/query", fields, on_bytes)
 
     def vector(self, query: str, at: float | None, labels: Sequence[str]) -> Vector:
         """Return an instant vector as columns of these labels."""
         return decode_vector(self.instant(query, at), labels, self.limits.series_max)
 
-    def range(self, query: str, grid: Grid, on_bytes: Callable[[int], None] | None = None) -> QueryAnswer:
+    def range(self, query: str, grid: Grid, on_bytes: OnBytes | None = None) -> QueryAnswer:
         """Return a query's values on a grid that is within the server's limit of points."""
         fields = {
             "query": query,
@@ -108,7 +105,10 @@ class PrometheusClient:
             "end": f"{grid.end_ms / 1000:.3f}",
             "step": f"{grid.step_ms / 1000:.3f}",
         }
-        body = self.call("/api/v1/query_range", fields)
+        return self._answer("/api/v1/query_range", fields, on_bytes)
+
+    def _answer(self, path: str, fields: Mapping[str, str], on_bytes: OnBytes | None) -> QueryAnswer:
+        body = self.call(path, fields)
         if on_bytes:
             on_bytes(len(body))
         return open_answer(body, self.address)
@@ -127,13 +127,11 @@ class PrometheusClient:
         try:
             body = self.call("/api/v1/status/buildinfo", {})
         except (NotPrometheus, Unauthorized):
-            return BuildInfo("VictoriaMetrics" if self._has_fetched_series() else "unknown", "")
+            # Only VictoriaMetrics reports how many series it has fetched.
+            body = self.call("/api/v1/query", {"query": "1"})
+            fetched = decode_json(body, _Fetched, self.address).stats.seriesFetched
+            return BuildInfo("unknown" if fetched is None else "VictoriaMetrics", "")
         return _build_info(decode_json(body, _BuildAnswer, self.address).data)
-
-    def _has_fetched_series(self) -> bool:
-        """Return whether an answer has the number of fetched series, which only VictoriaMetrics reports."""
-        body = self.call("/api/v1/query", {"query": "1"})
-        return decode_json(body, _Fetched, self.address).stats.seriesFetched is not None
 
     def known_build_info(self) -> BuildInfo:
         """Return the cached build info, or unknown; requested again only after a request without answer."""
@@ -157,7 +155,12 @@ class PrometheusClient:
 
         # The last wait ends before the deadline; then the last failure is raised.
         return with_retries(
-            attempt, _judge, self._backoff, sleep=self._sleep, rng=self._rng, monotonic=self._monotonic
+            attempt,
+            retry_if_transient,
+            self._backoff,
+            sleep=self._sleep,
+            rng=self._rng,
+            monotonic=self._monotonic,
         )
 
     def _ask(self, path: str, fields: Mapping[str, str], left_seconds: float) -> bytes:
@@ -176,7 +179,11 @@ class PrometheusClient:
         finally:
             self._slots.release()
         if reply.status != OK:
-            raise _explained(refusal(reply, self.address), fields)
+            error = refusal(reply, self.address)
+            asked = fields.get("query") or fields.get("match[]") or ""
+            if isinstance(error, BadQuery) and has_quoted_names(asked):
+                raise BadQuery(f"{error} (a label name in quotes needs Prometheus 3 or newer)")
+            raise error
         return reply.body
 
     def each(self, ask: Callable[[A], B], items: Sequence[A]) -> list[B]:
@@ -193,13 +200,6 @@ class PrometheusClient:
 
     def close(self) -> None:
         self.transport.close()
-
-
-def _explained(error: PrometheusFailed, fields: Mapping[str, str]) -> PrometheusFailed:
-    """Return the error, with the version that supports quoted label names where that is the cause."""
-    if isinstance(error, BadQuery) and has_quoted_names(fields.get("query") or fields.get("match[]") or ""):
-        return BadQuery(f"{error} (a label name in quotes needs Prometheus 3 or newer)")
-    return error
 
 
 class _Build(msgspec.Struct, gc=False):
@@ -227,9 +227,3 @@ def _build_info(build: _Build) -> BuildInfo:
         # VictoriaMetrics reports a version of Prometheus, and no revision.
         return BuildInfo("VictoriaMetrics", "")
     return BuildInfo("Thanos" if build.version.startswith("0.") else "Prometheus", build.version)
-
-
-def _judge(error: Exception) -> TryAgain | None:
-    if isinstance(error, PrometheusFailed) and error.is_transient:
-        return TryAgain(error.retry_after_seconds)
-    return None

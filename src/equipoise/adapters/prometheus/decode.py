@@ -17,14 +17,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.errors import (
-    Incomplete,
-    Malformed,
-    NotPrometheus,
-    TooManySeries,
-    api_error,
-    clean,
-)
+from equipoise.adapters.prometheus import errors
+from equipoise.adapters.prometheus.errors import api_error, clean
 from equipoise.core.errors import DECODE_ERRORS
 
 WARNINGS_MAX = 20
@@ -55,7 +49,6 @@ class _Envelope(msgspec.Struct, gc=False):
     errorType: str = ""
     error: str = ""
     warnings: list[str] | None = None
-    infos: list[str] | None = None
     isPartial: bool | None = None
     """Reported by a cluster of VictoriaMetrics."""
 
@@ -67,11 +60,9 @@ class QueryAnswer:
     result_type: str
     result: msgspec.Raw
     warnings: tuple[str, ...]
-    infos: tuple[str, ...]
     address: str
     text: bytes = b""
     """The whole body, where it has nothing but a matrix."""
-    """Why data may be missing: the server's own warnings."""
     partial: tuple[str, ...] = ()
     """Why data may be missing from the answer, in the server's words."""
 
@@ -84,8 +75,6 @@ class Vector:
     values: NDArray[np.float64]
     warnings: tuple[str, ...] = ()
     """What makes the answer partial or doubtful."""
-    infos: tuple[str, ...] = ()
-    """What the server remarks on the query."""
     partial: tuple[str, ...] = ()
     """Why data may be missing from the answer, in the server's words."""
 
@@ -108,23 +97,17 @@ class Vector:
 def open_answer(body: bytes, address: str) -> QueryAnswer:
     """Read the envelope of an answer, or raise what it reports."""
     if not body:
-        raise Malformed(f"{address} answered an empty body: JSON of the Prometheus API was expected")
+        raise errors.Malformed(f"{address} answered an empty body: JSON of the Prometheus API was expected")
     if body.startswith(_PLAIN_BEGIN) and body.endswith(_PLAIN_ENDS):
         # Nothing but a result: what lies between is looked at once, when it is decoded as a list.
         result = memoryview(body)[len(_PLAIN_BEGIN) - 1 : body.rindex(b"}}")]
-        return QueryAnswer("matrix", msgspec.Raw(result), (), (), address, body)
+        return QueryAnswer("matrix", msgspec.Raw(result), (), address, body)
     envelope = _envelope(body, address)
     if not envelope.data:
-        raise Malformed(f"{address} answered a success without data: a result was expected")
+        raise errors.Malformed(f"{address} answered a success without data: a result was expected")
     data = decode_json(envelope.data, _Data, address)
-    return QueryAnswer(
-        data.resultType,
-        data.result,
-        tidy(envelope.warnings or ()),
-        tidy(envelope.infos or ()),
-        address,
-        partial=_partial(envelope),
-    )
+    warnings = tidy(envelope.warnings or ())
+    return QueryAnswer(data.resultType, data.result, warnings, address, partial=_partial(envelope))
 
 
 def _partial(envelope: _Envelope) -> tuple[str, ...]:
@@ -135,30 +118,26 @@ def _partial(envelope: _Envelope) -> tuple[str, ...]:
 
 def _envelope(body: bytes, address: str) -> _Envelope:
     """Read the envelope, or raise the error that it reports."""
-    envelope = _read_envelope(body, address)
-    if envelope.status == "error":
-        raise api_error(envelope.errorType, envelope.error, address)
-    if envelope.status != "success":
-        raise NotPrometheus(
-            f"{address} is not a Prometheus API: its JSON has the status {clean(envelope.status, 40)!r}, "
-            "success or error was expected"
-        )
-    return envelope
-
-
-def _read_envelope(body: bytes, address: str) -> _Envelope:
     try:
-        return msgspec.json.decode(body, type=_Envelope)
+        envelope = msgspec.json.decode(body, type=_Envelope)
     except msgspec.ValidationError as error:
-        raise NotPrometheus(
+        raise errors.NotPrometheus(
             f"{address} is not a Prometheus API: it answered other JSON ({clean(str(error), 120)})"
         ) from error
     except DECODE_ERRORS as error:
         if body.lstrip()[:1] == b"<":
-            raise NotPrometheus(f"{address} is not a Prometheus API: it answered an HTML page") from error
-        raise Malformed(
-            f"{address} answered JSON that is cut off or damaged ({clean(str(error), 120)})"
-        ) from error
+            said = f"{address} is not a Prometheus API: it answered an HTML page"
+            raise errors.NotPrometheus(said) from error
+        said = f"{address} answered JSON that is cut off or damaged ({clean(str(error), 120)})"
+        raise errors.Malformed(said) from error
+    if envelope.status == "error":
+        raise api_error(envelope.errorType, envelope.error, address)
+    if envelope.status != "success":
+        raise errors.NotPrometheus(
+            f"{address} is not a Prometheus API: its JSON has the status {clean(envelope.status, 40)!r}, "
+            "success or error was expected"
+        )
+    return envelope
 
 
 def decode_json(raw: msgspec.Raw | bytes, kind: type[T], address: str) -> T:
@@ -166,7 +145,7 @@ def decode_json(raw: msgspec.Raw | bytes, kind: type[T], address: str) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except DECODE_ERRORS as error:
-        raise Malformed(
+        raise errors.Malformed(
             f"{address} answered a result of an unexpected shape ({clean(str(error), 120)})"
         ) from error
 
@@ -188,20 +167,20 @@ def decode_vector(answer: QueryAnswer, labels: Sequence[str], series_max: int) -
     floats = [s for s in samples if s.value is not None]
     if len(floats) != len(samples):
         if any(s.value is None and not s.histogram for s in samples):
-            raise Malformed(f"{answer.address} answered a sample without a value")
+            raise errors.Malformed(f"{answer.address} answered a sample without a value")
         warnings = tidy((*warnings, HISTOGRAMS_LEFT_OUT))
     columns = tuple(
         list(map(sys.intern, map(attrgetter(f"metric.label_{i}"), floats))) for i in range(len(labels))
     )
     values = numbers([s.value[1] for s in floats], answer.address)
-    return Vector(columns, values, warnings, answer.infos, answer.partial)
+    return Vector(columns, values, warnings, answer.partial)
 
 
 def decode_series(body: bytes, labels: Sequence[str], series_max: int, address: str) -> list[tuple[str, ...]]:
     """Decode a list of series; a label that one does not have is the empty text."""
     envelope = _envelope(body, address)
     if partial := _partial(envelope):
-        raise Incomplete(f"{address} answered in part: {partial[0]}")
+        raise errors.Incomplete(f"{address} answered in part: {partial[0]}")
     kind: Any = list[labels_struct(tuple(labels))]  # type: ignore[misc]
     found = decode_json(envelope.data, kind, address)
     check_series(len(found), series_max, address)
@@ -226,7 +205,7 @@ def decode_number(answer: QueryAnswer) -> float | None:
 def expect(answer: QueryAnswer, result_type: str) -> None:
     """Refuse an answer of another type than the query has."""
     if answer.result_type != result_type:
-        raise Malformed(
+        raise errors.Malformed(
             f"{answer.address} answered a {clean(answer.result_type, 40) or 'nameless'} result: "
             f"a {result_type} was expected"
         )
@@ -235,7 +214,7 @@ def expect(answer: QueryAnswer, result_type: str) -> None:
 def check_series(series: int, series_max: int, address: str) -> None:
     """Refuse an answer with more series than the limit."""
     if series > series_max:
-        raise TooManySeries(
+        raise errors.TooManySeries(
             f"{address} answered {series} series, more than the limit of {series_max}: "
             "narrow the namespaces, or raise prometheus series_max"
         )
@@ -250,9 +229,10 @@ def numbers(texts: list[str], address: str) -> NDArray[np.float64]:
             raise ValueError(joined)  # noqa: TRY301
         return np.fromiter(map(float, texts), dtype=np.float64, count=len(texts))
     except ValueError as error:
-        raise Malformed(f"{address} answered a value that is not a number") from error
+        raise errors.Malformed(f"{address} answered a value that is not a number") from error
 
 
+@functools.lru_cache(maxsize=64)
 def labels_struct(labels: tuple[str, ...]) -> type[msgspec.Struct]:
     """Make the struct that picks these labels out of a series, and skips all others."""
     fields = [(f"label_{i}", str, "") for i in range(len(labels))]

@@ -11,7 +11,9 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from equipoise.adapters.http import NO_RETRIES
+from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.errors import ApiError
+from equipoise.adapters.prometheus import errors
 from equipoise.adapters.prometheus.candidates import (
     GOVERNING_SERVICE,
     Candidate,
@@ -23,21 +25,9 @@ from equipoise.adapters.prometheus.candidates import (
 )
 from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.decode import decode_number
-from equipoise.adapters.prometheus.errors import (
-    Ambiguous,
-    Malformed,
-    NotFound,
-    NotPrometheus,
-    PrometheusFailed,
-    PrometheusUnreachable,
-    Reply,
-    TimedOut,
-    Unauthorized,
-    Undecided,
-    clean,
-)
+from equipoise.adapters.prometheus.errors import Reply, clean, read_error
 from equipoise.adapters.prometheus.settings import QueryLimits
-from equipoise.adapters.prometheus.transport import ApiServer, ServiceProxy
+from equipoise.adapters.prometheus.transport import ServiceProxy
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 
 NAMESPACES = ("monitoring",)
@@ -62,10 +52,6 @@ T = TypeVar("T", PrometheusObject, ServiceObject)
 
 class _ListToken(msgspec.Struct, gc=False, rename={"token": "continue"}):
     token: str = ""
-
-
-class _Kind(msgspec.Struct):
-    kind: str = ""
 
 
 class _Page(msgspec.Struct):
@@ -114,7 +100,7 @@ class DiscoveredPrometheus:
         return Candidate(one.namespace, one.service, one.port, one.scheme, one.path_prefix)
 
 
-def find(api: ApiServer, namespaces: Sequence[str] = NAMESPACES) -> DiscoveredPrometheus:
+def find(api: Client, namespaces: Sequence[str] = NAMESPACES) -> DiscoveredPrometheus:
     """Return the Prometheus of these namespaces.
 
     All candidates are queried. The preferred one that answers is chosen, unless one without an answer has the
@@ -125,7 +111,7 @@ def find(api: ApiServer, namespaces: Sequence[str] = NAMESPACES) -> DiscoveredPr
     listings = [_listing(api, namespace, ends_at) for namespace in namespaces]
     ranked = sorted((one for listing in listings for one in listing.ranked), key=lambda one: one.rank)
     if len(ranked) > ASKED_MAX:
-        raise Ambiguous(
+        raise errors.Ambiguous(
             f"{len(ranked)} Services of {_spoken(namespaces)} may be a Prometheus, and at most {ASKED_MAX} "
             f"are asked: {CHOOSE}"
         )
@@ -139,13 +125,15 @@ def find(api: ApiServer, namespaces: Sequence[str] = NAMESPACES) -> DiscoveredPr
         raise _not_found(api, namespaces, listings, answers)
     equals = [one for one in healthy if one.rank == rank]
     if len(equals) > 1:
-        raise Ambiguous(f"several {equals[0].title} services answer: {_listed(equals)}: {_choose(equals)}")
+        is_told_by_namespace = len({one.candidate.namespace for one in equals}) > 1
+        choose = f"{CHOOSE}, or one namespace with {NAME}" if is_told_by_namespace else CHOOSE
+        raise errors.Ambiguous(f"several {equals[0].title} services answer: {_listed(equals)}: {choose}")
     chosen = equals[0]
     others = [f"{one.candidate} {_describe(one, why)}" for one, why in answers if one is not chosen]
     return DiscoveredPrometheus(ServiceProxy(api, *chosen.candidate), chosen.how, tuple(others))
 
 
-def still(api: ApiServer, chosen: Candidate) -> Candidate | None:
+def still(api: Client, chosen: Candidate) -> Candidate | None:
     """Return the present address of a server that was chosen before; None without its Service."""
     listing = _listing(api, chosen.namespace, time.monotonic() + SEARCH_SECONDS)
     for one in listing.ranked:
@@ -154,7 +142,7 @@ def still(api: ApiServer, chosen: Candidate) -> Candidate | None:
     return chosen if chosen.service in listing.services else None
 
 
-def look_elsewhere(api: ApiServer, namespaces: Sequence[str]) -> Elsewhere:
+def look_elsewhere(api: Client, namespaces: Sequence[str]) -> Elsewhere:
     """Return candidates in other namespaces, as far as the rights allow; none of them is queried.
 
     Tenants may have created these objects, so neither a failure nor a long list is an error.
@@ -190,8 +178,7 @@ def _collect(items: Iterator[T], by_namespace: dict[str, list[T]]) -> str:
     return ""
 
 
-def _listing(api: ApiServer, namespace: str, ends_at: float) -> _Listing:
-    """Read the candidates of one namespace."""
+def _listing(api: Client, namespace: str, ends_at: float) -> _Listing:
     objects = list(_objects(api, namespace, ends_at))
     services = list(_list(api, _services_path(namespace), ServiceObject, ends_at))
     _refuse_shards(objects)
@@ -201,7 +188,7 @@ def _listing(api: ApiServer, namespace: str, ends_at: float) -> _Listing:
     )
 
 
-def _objects(api: ApiServer, namespace: str | None, ends_at: float) -> Iterator[PrometheusObject]:
+def _objects(api: Client, namespace: str | None, ends_at: float) -> Iterator[PrometheusObject]:
     where = "" if namespace is None else f"/namespaces/{namespace}"
     try:
         path = f"/apis/monitoring.coreos.com/v1{where}/prometheuses"
@@ -222,16 +209,16 @@ def _refuse_shards(objects: Sequence[PrometheusObject]) -> None:
     services = [one.spec.serviceName or GOVERNING_SERVICE for one in objects]
     if len(set(services)) < len(services):
         listed = ", ".join(sorted(names)[:LISTED_MAX])
-        raise Ambiguous(f"several Prometheus objects share one service ({listed}): {CHOOSE}")
+        raise errors.Ambiguous(f"several Prometheus objects share one service ({listed}): {CHOOSE}")
     for one, name in zip(objects, names, strict=True):
         if (one.spec.shards or 1) > 1:
-            raise Ambiguous(
+            raise errors.Ambiguous(
                 f"the Prometheus object {name} has {one.spec.shards} shards and each knows a part: "
                 f"{CHOOSE} that sees all, such as a Thanos query"
             )
 
 
-def _list(api: ApiServer, path: str, kind: type[T], ends_at: float, *, is_strict: bool = True) -> Iterator[T]:
+def _list(api: Client, path: str, kind: type[T], ends_at: float, *, is_strict: bool = True) -> Iterator[T]:
     """Yield a list page by page; raise where it is too long or takes too long.
 
     An object that cannot be decoded is an error only where `is_strict`.
@@ -245,13 +232,13 @@ def _list(api: ApiServer, path: str, kind: type[T], ends_at: float, *, is_strict
         try:
             page = msgspec.json.decode(body, type=_Page)
         except DECODE_ERRORS as error:
-            raise Malformed(f"{api.address}{path} answered something else than a list") from error
+            raise errors.Malformed(f"{api.address}{path} answered something else than a list") from error
         for item in page.items or ():
             try:
                 one = msgspec.json.decode(item, type=kind)
             except DECODE_ERRORS as error:
                 if is_strict:
-                    raise Malformed(f"{api.address}{path} has an object that can't be read") from error
+                    raise errors.Malformed(f"{api.address}{path} has an object that can't be read") from error
                 continue
             yield one
         token = page.metadata.token
@@ -259,21 +246,22 @@ def _list(api: ApiServer, path: str, kind: type[T], ends_at: float, *, is_strict
             return
         if time.monotonic() > ends_at:
             read = (page_number + 1) * PAGE_OBJECTS
-            raise TimedOut(f"{api.address}{path}: {read} objects took more than {SEARCH_SECONDS:g} s to list")
-    raise Malformed(f"{api.address}{path}: more than {PAGES_MAX * PAGE_OBJECTS} objects")
+            took = f"{read} objects took more than {SEARCH_SECONDS:g} s to list"
+            raise errors.TimedOut(f"{api.address}{path}: {took}")
+    raise errors.Malformed(f"{api.address}{path}: more than {PAGES_MAX * PAGE_OBJECTS} objects")
 
 
 def _asked(
-    api: ApiServer, ranked: Sequence[RankedCandidate], ends_at: float
-) -> list[tuple[RankedCandidate, PrometheusFailed | None]]:
+    api: Client, ranked: Sequence[RankedCandidate], ends_at: float
+) -> list[tuple[RankedCandidate, errors.PrometheusFailed | None]]:
     """Query all candidates, several at a time; return each one's failure, None for a Prometheus."""
 
-    def ask(one: RankedCandidate) -> PrometheusFailed | None:
+    def ask(one: RankedCandidate) -> errors.PrometheusFailed | None:
         left_seconds = ends_at - time.monotonic()
         if one.problem:
-            return PrometheusFailed(one.problem)
+            return errors.PrometheusFailed(one.problem)
         if left_seconds <= 0:
-            return TimedOut(f"the candidates before it took {SEARCH_SECONDS:g} s to answer")
+            return errors.TimedOut(f"the candidates before it took {SEARCH_SECONDS:g} s to answer")
         return _probe(_Listed(api, *one.candidate), min(PROBE_SECONDS, left_seconds))
 
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
@@ -286,76 +274,62 @@ class _Listed(ServiceProxy):
     def send(self, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int) -> Reply:
         """Send once; a 404 of the API server itself is no answer of the server behind it."""
         reply = super().send(path, fields, timeout_seconds, bytes_max)
-        if reply.status == ABSENT and _is_status(reply.body):
-            raise PrometheusUnreachable(f"{self.address} has no endpoints")
+        reported = read_error(reply.body) if reply.status == ABSENT else None
+        if reported is not None and reported.kind == "Status":
+            raise errors.PrometheusUnreachable(f"{self.address} has no endpoints")
         return reply
 
 
-def _is_status(body: bytes) -> bool:
-    """Return whether the body is a `Status` object of an API server."""
-    try:
-        return msgspec.json.decode(body, type=_Kind).kind == "Status"
-    except DECODE_ERRORS:
-        return False
-
-
-def _probe(transport: ServiceProxy, seconds: float) -> PrometheusFailed | None:
+def _probe(transport: ServiceProxy, seconds: float) -> errors.PrometheusFailed | None:
     client = PrometheusClient(transport, QueryLimits(timeout_seconds=seconds), backoff=NO_RETRIES)
     try:
         if decode_number(client.instant("1")) == 1:
             return None
-    except PrometheusFailed as error:
+    except errors.PrometheusFailed as error:
         return error
-    return Malformed("it did not answer 1 when asked for 1")
+    return errors.Malformed("it did not answer 1 when asked for 1")
 
 
-def _is_silent(failure: PrometheusFailed | None) -> bool:
+def _is_silent(failure: errors.PrometheusFailed | None) -> bool:
     """Return whether a candidate is undecided: it proved neither to be a Prometheus nor something else."""
-    return failure is not None and not isinstance(failure, NotPrometheus | Malformed)
+    return failure is not None and not isinstance(failure, errors.NotPrometheus | errors.Malformed)
 
 
 def _undecided(
-    silent: Sequence[tuple[RankedCandidate, PrometheusFailed | None]],
+    silent: Sequence[tuple[RankedCandidate, errors.PrometheusFailed | None]],
     healthy: Sequence[RankedCandidate],
     elsewhere: Elsewhere,
-) -> Undecided:
+) -> errors.Undecided:
     reasons = [f"{one.candidate} {_describe(one, why)}" for one, why in silent[:LISTED_MAX]]
     more = f", and {len(silent) - LISTED_MAX} more do not answer" if len(silent) > LISTED_MAX else ""
     answering = f"; these answer: {_listed(healthy)}" if healthy else ""
     seen = f"; {elsewhere}" if elsewhere.services else ""
-    return Undecided(
+    return errors.Undecided(
         f"which Prometheus to use is unknown, since {', '.join(reasons)}{more}{answering}: "
         f"wait for it, remove it, or {CHOOSE}{seen}"
     )
 
 
 def _not_found(
-    api: ApiServer,
+    api: Client,
     namespaces: Sequence[str],
     listings: Iterable[_Listing],
-    answers: Sequence[tuple[RankedCandidate, PrometheusFailed | None]],
-) -> NotFound:
+    answers: Sequence[tuple[RankedCandidate, errors.PrometheusFailed | None]],
+) -> errors.NotFound:
     lines = [f"no Prometheus in {_spoken(namespaces)}", str(look_elsewhere(api, namespaces))]
     lines += [f"{one.candidate} {_describe(one, why)}" for one, why in answers[:LISTED_MAX]]
     for alias in [alias for listing in listings for alias in listing.aliases][:LISTED_MAX]:
         lines.append(f"{alias} is of type ExternalName, which the API server's proxy does not follow")
-    return NotFound(f"{'; '.join(lines)}; give the address of one with --prometheus-url")
+    return errors.NotFound(f"{'; '.join(lines)}; give the address of one with --prometheus-url")
 
 
-def _describe(one: RankedCandidate, why: PrometheusFailed | None) -> str:
-    """Return why a candidate was not chosen."""
+def _describe(one: RankedCandidate, why: errors.PrometheusFailed | None) -> str:
     if why is None:
         return f"({one.title}) answers too"
     if not _is_silent(why):
         return f"is something else ({clean(str(why))})"
-    verb = "refuses to answer" if isinstance(why, Unauthorized) else "does not answer"
+    verb = "refuses to answer" if isinstance(why, errors.Unauthorized) else "does not answer"
     return f"{verb} ({clean(str(why))})"
-
-
-def _choose(equals: Sequence[RankedCandidate]) -> str:
-    """Return a sentence about how to choose one of several."""
-    namespaces = {one.candidate.namespace for one in equals}
-    return f"{CHOOSE}, or one namespace with {NAME}" if len(namespaces) > 1 else CHOOSE
 
 
 def _spoken(namespaces: Sequence[str]) -> str:

@@ -143,7 +143,7 @@ def clean(text: str, length_max: int = TEXT_MAX) -> str:
 
 def refusal(reply: Reply, address: str) -> PrometheusFailed:
     """Return the error for an answer other than 200."""
-    body = _read(reply.body)
+    body = read_error(reply.body)
     said = _said(reply, body)
     status = reply.status
     if status in {401, 403}:
@@ -154,7 +154,10 @@ def refusal(reply: Reply, address: str) -> PrometheusFailed:
     if status in {413, 414}:
         return TooHeavy(f"{address} refused a query of this length ({status}){said}")
     if status == 429 or status >= 500:  # noqa: PLR2004
-        return _busy(reply, body, address, said)
+        if body is not None and body.errorType == "timeout":
+            return TimedOut(f"{address} stopped the query{said}")
+        after = reply.retry_after_seconds
+        return Unavailable(f"{address} is not available ({status}){said}", retry_after_seconds=after)
     if body is not None and body.status == "error" and status in {400, 422}:
         return api_error(body.errorType, body.error, address, is_bad=status == 400)  # noqa: PLR2004
     if status == 422:  # noqa: PLR2004
@@ -182,15 +185,8 @@ def api_error(error_type: str, text: str, address: str, *, is_bad: bool = False)
     return QueryFailed(f"{address} could not compute the query: {said}")
 
 
-def _busy(reply: Reply, body: _ErrorBody | None, address: str, said: str) -> PrometheusFailed:
-    if body is not None and body.errorType == "timeout":
-        return TimedOut(f"{address} stopped the query{said}")
-    return Unavailable(
-        f"{address} is not available ({reply.status}){said}", retry_after_seconds=reply.retry_after_seconds
-    )
-
-
-def _read(body: bytes) -> _ErrorBody | None:
+def read_error(body: bytes) -> _ErrorBody | None:
+    """Return the error that a body reports, if it is an object."""
     try:
         return msgspec.json.decode(body, type=_ErrorBody)
     except DECODE_ERRORS:

@@ -4,36 +4,33 @@ A batch has whole namespaces, or whole groups of pods of a namespace that is too
 all pods of a workload at once, and can reduce and drop them before the next batch. The strategies, cheapest
 first, are remote read in chunks, remote read in samples, and PromQL. The server is probed for them once.
 
-Also the owners of ReplicaSets, from kube-state-metrics, for pods that no longer exist.
+One reading runs its jobs in order, several at a time. A batch that is too large is split between namespaces,
+then between groups of pods. Where one strategy fails, the next is tried.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from equipoise.adapters.prometheus.client import PrometheusClient
+from equipoise.adapters.prometheus import errors, strategies
+from equipoise.adapters.prometheus.client import OnBytes, PrometheusClient
 from equipoise.adapters.prometheus.decode import decode_number, tidy
-from equipoise.adapters.prometheus.errors import (
-    SPLITTABLE,
-    Incomplete,
-    Malformed,
-    NotOffered,
-    QueryFailed,
-    Unavailable,
-)
 from equipoise.adapters.prometheus.matrix import POINT_BYTES, Grid
-from equipoise.adapters.prometheus.promql import Matcher, label_name, one_of, selector
+from equipoise.adapters.prometheus.promql import Matcher, label_name, of_containers, of_installation, selector
 from equipoise.adapters.prometheus.remote_read.rates import window_for
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
-from equipoise.adapters.prometheus.scheduler import HistoryReading
-from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames, check_label, no_text
-from equipoise.adapters.prometheus.strategies import TEXT_MAX_BYTES, Job, OnBytes, QueryBatch, grid_of, packed
+from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames, check_label
+from equipoise.adapters.prometheus.strategies import Job, QueryBatch, ReducedUsage
 from equipoise.ports.cluster import Grouping, Measure, Reduction, UsageHistory
 
 READS_MAX = 2
@@ -47,6 +44,19 @@ SAMPLE_BYTES = 20
 INTERVAL_SECONDS = 60.0
 """The assumed scrape interval where no sample shows it."""
 _FINE_SECONDS = 15.0
+READ_LIMITS = ReadLimits()
+OTHER_STRATEGY_MAY_SUCCEED = (
+    errors.NotOffered,
+    errors.Malformed,
+    errors.Unavailable,
+    errors.QueryFailed,
+    errors.PrometheusUnreachable,
+    errors.TimedOut,
+)
+"""Failures of a strategy after which the next one is tried."""
+NUMBER_BYTES = 8
+BEGUN_MAX = 64
+"""How many series may begin between counting and reading those of one part."""
 
 
 class HistorySource(StrEnum):
@@ -63,12 +73,10 @@ class PrometheusHistory:
 
     client: PrometheusClient
     names: LabelNames = CADVISOR
-    extra_matchers: Mapping[str, str] = field(default_factory=no_text)
+    extra_matchers: Mapping[str, str] = field(default_factory=dict)
     source: HistorySource = HistorySource.AUTO
-    reads_max: int = READS_MAX
     lots_max_bytes: int = 128 * 1024 * 1024
     """The memory for all batches in progress; each has an equal share."""
-    read_limits: ReadLimits = field(default_factory=ReadLimits)
     _offered: Form | str | None = None
     """The form of remote read, or why it is not available."""
     _partial: list[str] = field(default_factory=list)
@@ -102,34 +110,26 @@ class PrometheusHistory:
         build = self.client.known_build_info()
         self._partial.clear()
         grid = Grid.over(start, end, step_seconds)
-        fixed = (*self._fixed(), *matchers)
+        fixed = (*of_containers(self.names), *of_installation(self.extra_matchers), *matchers)
         whole = [self._whole(measure, grid, fixed, QueryBatch(asked)) for measure in measures]
         batches, all_namespaces = self._planned(whole, end)
         if not isinstance(offered, str):
             self._hear_of_the_begin(whole[0])
+        # Before version 3, a window included a sample exactly at its beginning.
+        is_closed = build.flavour == "Prometheus" and build.version.startswith("2.")
+        told = tidy(self._partial)
         reading = HistoryReading(
-            client=self.client,
-            names=self.names,
-            offered=offered,
-            must_offer=self.source is HistorySource.REMOTE_READ,
-            read_limits=self.read_limits,
-            # Before version 3, a window included a sample exactly at its beginning.
-            is_closed=build.flavour == "Prometheus" and build.version.startswith("2."),
-            reads_samples=self._reads_samples,
-            partial=tidy(self._partial),
-            bytes_max=self._bytes_max,
-            all_namespaces=all_namespaces,
-            grouping=grouping,
-            on_bytes=on_bytes,
+            self, offered, is_closed, self._reads_samples, told, all_namespaces, grouping, on_bytes
         )
         yield from reading.ahead([job.of(batch) for batch in batches for job in whole], self._at_once)
 
     @property
     def _at_once(self) -> int:
-        return QUERIES_MAX if isinstance(self.offered(), str) else self.reads_max
+        return QUERIES_MAX if isinstance(self.offered(), str) else READS_MAX
 
     @property
-    def _bytes_max(self) -> int:
+    def bytes_max(self) -> int:
+        """The memory of one batch's results; a single group of pods may take more."""
         return self.lots_max_bytes // self._at_once
 
     def offered(self) -> Form | str:
@@ -143,25 +143,21 @@ class PrometheusHistory:
         if self.source is HistorySource.PROMQL:
             return "PromQL was asked for"
         try:
-            return RemoteRead(self.client.transport, self.read_limits).probe()
-        except (NotOffered, Unavailable, Malformed) as error:
+            return RemoteRead(self.client.transport).probe()
+        except (errors.NotOffered, errors.Unavailable, errors.Malformed) as error:
             if self.source is HistorySource.REMOTE_READ:
                 raise
             return str(error)
 
-    def _fixed(self) -> tuple[Matcher, ...]:
-        container = self.names.container
-        extra = (Matcher(label, "=", value) for label, value in sorted(self.extra_matchers.items()))
-        return (Matcher(container, "!=", ""), Matcher(container, "!=", "POD"), *extra)
-
     def _whole(self, measure: Measure, grid: Grid, fixed: tuple[Matcher, ...], batch: QueryBatch) -> Job:
-        """Return the job of a measure of all containers; a single number needs no window."""
+        """Return the job of a measure of all containers; a single number has one window: all the time."""
         is_one = measure.reduction is Reduction.HIGHEST
         interval_ms = INTERVAL_SECONDS * 1000
         if not is_one or self._offered is Form.SAMPLES:
             interval_ms = self._interval_ms(measure, fixed, grid.end_ms / 1000)
         window_ms = grid.end_ms - grid.start_ms if is_one else window_for(interval_ms, grid.step_ms)
-        return Job(measure, batch, grid_of(measure, grid), window_ms, interval_ms, fixed)
+        times = grid.part(grid.count - 1, 1) if is_one else grid
+        return Job(measure, batch, times, window_ms, interval_ms, fixed)
 
     def _interval_ms(self, measure: Measure, fixed: Sequence[Matcher], at: float) -> float:
         """Return the scrape interval, since a rate needs two samples."""
@@ -170,7 +166,7 @@ class PrometheusHistory:
             answer = self.client.instant(counting, at)
             self._partial += answer.partial
             counted = decode_number(answer)
-        except QueryFailed:
+        except errors.QueryFailed:
             counted = None
         interval = 3600.0 / counted if counted is not None and counted >= 1 else INTERVAL_SECONDS
         unit = 1.0 if interval < _FINE_SECONDS else 5.0
@@ -182,14 +178,14 @@ class PrometheusHistory:
 
     def _series_planned(self, job: Job) -> int:
         """Return how many series a batch may have, by the memory of results and of answers."""
-        planned = float(self._bytes_max // (8 * job.grid.count))
+        planned = float(self.bytes_max // (8 * job.grid.count))
         offered = self.offered()
         if isinstance(offered, str):
-            text_max_bytes = min(TEXT_MAX_BYTES, self.client.limits.answer_max_bytes)
+            text_max_bytes = min(strategies.TEXT_MAX_BYTES, self.client.limits.answer_max_bytes)
             points = max(job.grid.count, job.samples if self._reads_samples else 0)
             planned = min(planned, text_max_bytes / (POINT_BYTES * points))
         elif offered is Form.SAMPLES:
-            planned = min(planned, self.read_limits.block_max_bytes / (SAMPLE_BYTES * job.samples))
+            planned = min(planned, READ_LIMITS.block_max_bytes / (SAMPLE_BYTES * job.samples))
         return max(1, int(FILL * planned))
 
     def _hear_of_the_begin(self, job: Job) -> None:
@@ -200,7 +196,7 @@ class PrometheusHistory:
         """
         (within,) = job.batch.matchers(self.names)
         counting = f"count({selector(job.measure.metric, (*job.fixed, *within))})"
-        with suppress(QueryFailed, *SPLITTABLE):
+        with suppress(errors.QueryFailed, *errors.SPLITTABLE):
             answer = self.client.instant(counting, (job.grid.start_ms - job.window_ms) / 1000)
             self._partial += answer.partial
 
@@ -211,7 +207,7 @@ class PrometheusHistory:
         counting = f"count by ({label_name(label)}) ({selector(job.measure.metric, (*job.fixed, *within))})"
         try:
             vector = self.client.vector(counting, at, (label,))
-        except (QueryFailed, *SPLITTABLE):
+        except (errors.QueryFailed, *errors.SPLITTABLE):
             return [job.batch], job.batch.namespaces or ()
         self._partial += vector.partial
         counts = dict(zip(vector.columns[0], vector.values.astype(np.int64).tolist(), strict=True))
@@ -219,56 +215,168 @@ class PrometheusHistory:
         series_max = min(self._series_planned(job) for job in whole)
         if sum(counts.values()) <= series_max:
             return [replace(job.batch, series=sum(counts.values()))], all_namespaces
-        return packed({name: counts.get(name, 0) for name in all_namespaces}, series_max), all_namespaces
+        return strategies.packed(
+            {name: counts.get(name, 0) for name in all_namespaces}, series_max
+        ), all_namespaces
 
 
-__all__ = ["READS_MAX", "HistorySource", "PrometheusHistory", "UsageHistory"]
-
-
-METRIC = "kube_replicaset_owner"
-LABELS = ("namespace", "exported_namespace", "replicaset", "owner_kind", "owner_name")
-"""A scrape without `honor_labels` renames the object's namespace label."""
+_Doing = Future["UsageHistory | list[Job]"]
 
 
 @dataclass(frozen=True, slots=True)
-class PrometheusOwners:
-    """Owners from a Prometheus that scrapes kube-state-metrics; empty where none does.
+class HistoryReading:
+    """The settings and the state of one reading."""
 
-    An instant selector is enough, since a ReplicaSet outlives its pods by ten revisions; a range of days
-    would cost the server fifteen times as much.
-    """
+    history: PrometheusHistory
+    offered: Form | str
+    """The form of remote read, or why there is none."""
+    is_closed: bool
+    """Whether a sample right at a window's begin is in it."""
+    reads_samples: bool
+    """Whether PromQL always reads samples, since the server's `rate` is not that of Prometheus."""
+    partial: tuple[str, ...]
+    """Why all results may be partial: the answers that the reading was planned from were."""
+    all_namespaces: tuple[str, ...]
+    """All namespaces that exist."""
+    grouping: Grouping | None
+    on_bytes: OnBytes | None
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a job decodes its answer: two at a time would take longer."""
 
-    client: PrometheusClient
-    extra_matchers: Mapping[str, str] = field(default_factory=no_text)
-
-    def __post_init__(self) -> None:
-        for label in self.extra_matchers:
-            check_label(label)
-
-    def replica_sets(self, namespaces: Sequence[str], at: float) -> Mapping[tuple[str, str], tuple[str, str]]:
-        """Return the kind and name of the owner by namespace and ReplicaSet."""
-        names = sorted(set(namespaces))
-        found: dict[tuple[str, str], tuple[str, str]] = {}
-        if names:
-            for label in ("namespace", "exported_namespace"):
-                self._ask(label, names, at, found)
-        return found
-
-    def _ask(
-        self, label: str, names: Sequence[str], at: float, found: dict[tuple[str, str], tuple[str, str]]
-    ) -> None:
-        extra = (Matcher(name, "=", value) for name, value in sorted(self.extra_matchers.items()))
-        query = selector(METRIC, (one_of(label, names), *extra))
+    def ahead(self, jobs: Sequence[Job], at_once: int) -> Iterator[UsageHistory]:
+        """Yield the results in order, several jobs at a time; a result that is not taken delays the next."""
+        pool = ThreadPoolExecutor(at_once)
+        turns: deque[Job | _Doing] = deque(jobs)
         try:
-            vector = self.client.vector(query, at, LABELS)
-        except SPLITTABLE:
-            middle = len(names) // 2
-            if not middle:
+            while turns:
+                free = at_once - sum(isinstance(turn, Future) for turn in turns)
+                for place, turn in enumerate(turns):
+                    if free and isinstance(turn, Job):
+                        turns[place] = pool.submit(self._done, turn)
+                        free -= 1
+                doing = turns.popleft()
+                assert isinstance(doing, Future), "the first is always under way"
+                done = doing.result()
+                del doing  # it holds the result
+                if isinstance(done, UsageHistory):
+                    yield done
+                else:
+                    turns.extendleft(reversed(done))
+                del done  # before the next one is waited for
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _done(self, job: Job) -> UsageHistory | list[Job]:
+        """Return a job's result, or smaller jobs where its batch is too large."""
+        is_known_large = (job.batch.series or 0) > self._rows_max(job)
+        smaller = self._smaller(job) if is_known_large else []
+        if not smaller:
+            try:
+                return self._asked(job)
+            except errors.SPLITTABLE as error:
+                smaller = self._smaller(job)
+                if not smaller:
+                    return self._otherwise(job, error)
+        return [job.of(batch) for batch in smaller]
+
+    def _smaller(self, job: Job) -> list[QueryBatch]:
+        if job.batch.is_part:
+            return []
+        return list(job.batch.halves(self.all_namespaces)) or self._parts(job)
+
+    def _parts(self, job: Job) -> list[QueryBatch]:
+        """Split a namespace between groups of its pods, including pods that no longer exist."""
+        namespaces = self.all_namespaces if job.batch.namespaces is None else job.batch.namespaces
+        if self.grouping is None or len(namespaces) != 1:
+            return []
+        (namespace,) = namespaces
+        (within,) = QueryBatch(namespaces).matchers(self.history.names)
+        asked = selector(job.measure.metric, (*job.fixed, *within))
+        start_ms = job.grid.start_ms - job.window_ms
+        try:
+            found = self.history.client.series(
+                asked, start_ms / 1000, job.grid.end_ms / 1000, (self.history.names.pod,)
+            )
+        except errors.PrometheusFailed:
+            return []  # whatever the failure is, the reported error is that the namespace is too large
+        counts = Counter(pod for (pod,) in found)
+        pods = {pod: counts[pod] for pod in sorted(counts)}
+        return strategies.parts(namespace, pods, self.grouping(namespace, list(pods)), self._rows_max(job))
+
+    def _rows_max(self, job: Job) -> int:
+        """Return how many rows memory holds, or a part has, with series that began after the count."""
+        held = max(1, self.history.bytes_max // (NUMBER_BYTES * job.grid.count))
+        return max(held, (job.batch.series or 0) + BEGUN_MAX) if job.batch.is_part else held
+
+    def _asked(self, job: Job) -> UsageHistory:
+        if isinstance(self.offered, str):
+            return self._history(job, self._by_promql(job), "PromQL")
+        if job.measure.reduction is Reduction.HIGHEST:
+            # One number of each series costs the server less than reading the series costs us.
+            with suppress(*OTHER_STRATEGY_MAY_SUCCEED):
+                return self._history(job, self._by_promql(job), "PromQL")
+        try:
+            return self._history(job, self._by_remote_read(job), f"remote read ({self.offered.value})")
+        except errors.SPLITTABLE:
+            raise
+        except OTHER_STRATEGY_MAY_SUCCEED as error:
+            return self._otherwise(job, error)
+
+    def _otherwise(self, job: Job, error: errors.PrometheusFailed) -> UsageHistory:
+        """Return the result by PromQL, where remote read failed."""
+        if self.history.source is HistorySource.REMOTE_READ or isinstance(self.offered, str):
+            raise error
+        found = self._by_promql(job)
+        warned = replace(found, warnings=(*found.warnings, f"PromQL was asked instead: {error}"))
+        return self._history(job, warned, "PromQL")
+
+    def _by_promql(self, job: Job) -> ReducedUsage:
+        if self.reads_samples and job.measure.reduction is Reduction.RATE:
+            return self._by_samples(job)
+        if job.has_few_samples and job.measure.reduction is not Reduction.HIGHEST:
+            with suppress(*OTHER_STRATEGY_MAY_SUCCEED):
+                return self._by_samples(job)
+        return self._reduced(strategies.by_promql, job)
+
+    def _by_samples(self, job: Job) -> ReducedUsage:
+        return self._reduced(
+            strategies.by_samples,
+            job,
+            is_closed=self.is_closed,
+            is_as_stored=self.reads_samples,
+            turn=self._turn,
+        )
+
+    def _by_remote_read(self, job: Job) -> ReducedUsage:
+        """Return the result by remote read, with one retry after a transient failure."""
+        attempt = partial(self._reduced, strategies.by_remote_read, job, is_closed=self.is_closed)
+        try:
+            return attempt()
+        except errors.PrometheusFailed as error:
+            if not error.is_transient:
                 raise
-            self._ask(label, names[:middle], at, found)
-            self._ask(label, names[middle:], at, found)
-            return
-        if vector.partial:
-            raise Incomplete(f"{self.client.address} answered in part: {vector.partial[0]}")
-        for namespace, exported, replica_set, kind, name in zip(*vector.columns, strict=True):
-            found[exported or namespace, replica_set] = (kind, name)
+        return attempt()
+
+    def _reduced(self, strategy: Callable[..., ReducedUsage], job: Job, **options: Any) -> ReducedUsage:
+        client, names, rows_max = self.history.client, self.history.names, self._rows_max(job)
+        return strategy(client, names, job, rows_max=rows_max, on_bytes=self.on_bytes, **options)
+
+    def _history(self, job: Job, found: ReducedUsage, way: str) -> UsageHistory:
+        warnings = list(found.warnings)
+        if not found.keys and not job.batch.is_part:
+            warnings.append(f"no container has {job.measure.metric} here: is it scraped, under this name?")
+        namespaces, pods, containers = ([key[index] for key in found.keys] for index in range(3))
+        return UsageHistory(
+            measure=job.measure.name,
+            scope=job.batch.namespaces,
+            namespaces=namespaces,
+            pods=pods,
+            containers=containers,
+            timestamps=job.grid.timestamps,
+            values=found.values,
+            window_seconds=job.window_ms / 1000,
+            source=f"{way} of {self.history.client.address}",
+            warnings=tidy(warnings),
+            groups=job.batch.groups,
+            partial=tidy((*found.partial, *self.partial)),
+        )

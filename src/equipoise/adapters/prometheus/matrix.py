@@ -10,10 +10,9 @@ pairs; everything else (NaN, Inf, blanks) goes pair by pair.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -79,7 +78,7 @@ class PodSeries(NamedTuple):
 
 def each_series(answer: QueryAnswer, labels: Sequence[str], series_max: int) -> list[PodSeries]:
     """Find the series of a list of them, and these of their labels; their values stay where they are."""
-    wanted, cuts = _wanted(tuple(labels)), _cuts(answer.text)
+    wanted, cuts = labels_struct(tuple(labels)), _cuts(answer.text)
     if cuts:
         check_series(len(cuts), series_max, answer.address)
         return [_cut(answer.text, *cut, wanted, answer.address) for cut in cuts]
@@ -174,14 +173,7 @@ def _flat(octets: NDArray[np.uint8], parser: Any) -> NDArray[np.float64] | None:
     return flat if len(flat) == 2 * pairs else None
 
 
-@functools.lru_cache(maxsize=64)
-def _wanted(labels: tuple[str, ...]) -> Any:
-    return labels_struct(labels)
-
-
-Duplicates = Literal["max", "error"]
-Float = np.float64 | np.float32
-Floats = NDArray[Float]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +208,6 @@ class Grid:
         return (self.start_ms + np.arange(self.count, dtype=np.int64) * self.step_ms) / 1000.0
 
     def part(self, first: int, count: int) -> Grid:
-        """Return a stretch of this grid."""
         assert 0 <= first <= first + count <= self.count, "a part lies within the whole"
         return Grid(self.start_ms + first * self.step_ms, self.step_ms, count)
 
@@ -229,7 +220,6 @@ class Matrix:
     timestamps: NDArray[np.float64]
     values: Floats
     warnings: tuple[str, ...] = ()
-    infos: tuple[str, ...] = ()
     partial: tuple[str, ...] = ()
     """Why data may be missing, in the server's words."""
 
@@ -237,25 +227,17 @@ class Matrix:
         assert self.values.shape == (len(self.keys), len(self.timestamps)), "a row a key, a column a time"
 
 
-def decode_matrix(
-    answer: QueryAnswer,
-    labels: Sequence[str],
-    grid: Grid,
-    series_max: int,
-    *,
-    dtype: type[Float] = np.float64,
-    duplicates: Duplicates = "error",
-) -> Matrix:
+def decode_matrix(answer: QueryAnswer, labels: Sequence[str], grid: Grid, series_max: int) -> Matrix:
     """Decode a range answer.
 
-    Points outside the grid's ends are left out; points between its times, or two at one time, are
-    refused. Series that are the same in these labels are refused, or the larger value wins.
+    Points outside the grid's ends are left out; points between its times, or two at one time, are refused. Of
+    several series that are the same in these labels, the larger value counts.
     """
     expect(answer, "matrix")
     series = each_series(answer, labels, series_max)
     keys: list[Key] = []
     has_histograms = False
-    values = np.full((len(series), grid.count), np.nan, dtype=dtype)
+    values = np.full((len(series), grid.count), np.nan)
     parser, every = simdjson.Parser(), grid.timestamps
     for one in series:
         has_histograms |= one.has_histograms
@@ -272,9 +254,8 @@ def decode_matrix(
         keys.append(one.key)
     values = values[: len(keys)]
     warnings = tidy((*answer.warnings, HISTOGRAMS_LEFT_OUT)) if has_histograms else answer.warnings
-    if len(set(keys)) != len(keys):
-        keys, values = _without_duplicates(keys, values, duplicates, answer.address)
-    return Matrix(keys, grid.timestamps, values, warnings, answer.infos, answer.partial)
+    keys, values = merge_rows(keys, values)
+    return Matrix(keys, grid.timestamps, values, warnings, answer.partial)
 
 
 def _place(
@@ -288,48 +269,28 @@ def _place(
     if (np.diff(index) <= 0).any() and len(np.unique(index)) != len(index):
         raise Malformed(f"{address} answered two points at one time in one series")
     is_inside = (index >= 0) & (index < grid.count)
-    with np.errstate(over="ignore"):  # beyond float32 is infinite
-        row[index[is_inside]] = samples[is_inside]
+    row[index[is_inside]] = samples[is_inside]
 
 
-def _without_duplicates(
-    keys: Sequence[Key], values: Floats, duplicates: Duplicates, address: str
-) -> tuple[list[Key], Floats]:
+def merge_rows(keys: list[Key], values: Floats) -> tuple[list[Key], Floats]:
+    """Merge the rows of one key, such as of a container that is scraped twice: the larger value counts."""
     rows: dict[Key, int] = {}
     for row, key in enumerate(keys):
         first = rows.setdefault(key, row)
         if first != row:
-            if duplicates == "error":
-                named = ", ".join(key) or "no labels"
-                raise Malformed(f"{address} answered several series for ({named}): one was expected")
             np.fmax(values[first], values[row], out=values[first])
-    return list(rows), values[list(rows.values())]
+    return (keys, values) if len(rows) == len(keys) else (list(rows), values[list(rows.values())])
 
 
-def concatenate(
-    parts: Iterable[tuple[int, Matrix]],
-    grid: Grid,
-    address: str,
-    *,
-    dtype: type[Float] = np.float64,
-    duplicates: Duplicates = "error",
-) -> Matrix:
-    """Put stretches of series, each with the index of its first time, into one matrix."""
-    held = list(parts)
-    rows: dict[Key, int] = {}
-    for _, part in held:
-        for key in part.keys:
-            rows.setdefault(key, len(rows))
-    values = np.full((len(rows), grid.count), np.nan, dtype=dtype)
-    for first, part in held:
-        where = np.fromiter((rows[key] for key in part.keys), dtype=np.intp, count=len(part.keys))
-        columns = slice(first, first + part.values.shape[1])
-        assert columns.stop <= grid.count, "a part lies within the grid that it was cut from"
-        before = values[where, columns]
-        if duplicates == "error" and bool((~np.isnan(before) & ~np.isnan(part.values)).any()):
-            raise Malformed(f"{address} answered one series in two parts of a query")
-        values[where, columns] = np.fmax(before, part.values)
-    warnings = tidy(warning for _, part in held for warning in part.warnings)
-    infos = tidy(info for _, part in held for info in part.infos)
-    partial = tidy(why for _, part in held for why in part.partial)
-    return Matrix(list(rows), grid.timestamps, values, warnings, infos, partial)
+def concatenate(parts: Sequence[Matrix], grid: Grid) -> Matrix:
+    """Put stretches of series that follow one another into one matrix."""
+    rows = {key: row for row, key in enumerate(dict.fromkeys(key for part in parts for key in part.keys))}
+    values = np.full((len(rows), grid.count), np.nan)
+    end = 0
+    for part in parts:
+        first, end = end, end + part.values.shape[1]
+        values[[rows[key] for key in part.keys], first:end] = part.values
+    assert end == grid.count, "the parts are the whole grid"
+    warnings = tidy(warning for part in parts for warning in part.warnings)
+    partial = tidy(why for part in parts for why in part.partial)
+    return Matrix(list(rows), grid.timestamps, values, warnings, partial)

@@ -14,35 +14,27 @@ from urllib.parse import quote_plus
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.client import BuildInfo, PrometheusClient
+from equipoise.adapters.prometheus import errors, promql
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, Vector, decode_number, tidy
-from equipoise.adapters.prometheus.errors import SPLITTABLE, BadQuery, BadUserQuery, Malformed, QueryFailed
-from equipoise.adapters.prometheus.promql import (
-    EXACT_NAMES_MAX,
-    CpuQueries,
-    Extent,
-    Matcher,
-    Shard,
-    Tally,
-    named,
-    plan,
-)
 from equipoise.adapters.prometheus.range import Raw, at_the_end
 from equipoise.adapters.prometheus.settings import (
     CADVISOR,
     LabelNames,
     PrometheusSettings,
     QueryLimits,
-    no_text,
+    check_label,
 )
 from equipoise.adapters.prometheus.transport import Direct, PrometheusTransport
 from equipoise.ports import CpuUsage
 from equipoise.stats.grid import early_seconds, is_covered
 
 T = TypeVar("T")
-_Write = Callable[[Sequence[Matcher]], str]
+_Write = Callable[[Sequence[promql.Matcher]], str]
 _Key = tuple[str, str, str]
 _Asked = Mapping[str, frozenset[str]]
+_Found = tuple[CpuUsage, NDArray[np.bool_], Sequence[Vector]]
+"""Usage, whose samples cover the window, and the answers that tell what may be missing."""
 
 
 class Number(NamedTuple):
@@ -59,7 +51,7 @@ class PrometheusMetrics:
 
     client: PrometheusClient
     names: LabelNames = CADVISOR
-    extra_matchers: Mapping[str, str] = field(default_factory=no_text)
+    extra_matchers: Mapping[str, str] = field(default_factory=dict)
     containers_per_pod: int = 3
     """Taken where the server could not count the series."""
 
@@ -76,15 +68,16 @@ class PrometheusMetrics:
         asked = {namespace: frozenset(pods) for namespace, pods in pods_by_namespace.items()}
         reads_samples = shards and self.client.known_build_info().is_victoria_metrics
         read = self._by_samples if reads_samples else self._by_promql
-        usage = read(shards, asked, at, window_seconds)
-        warnings = list(usage.warnings)
+        usage, covered, vectors = read(shards, asked, at, window_seconds)
+        warnings = [*(warning for vector in vectors for warning in vector.warnings), *usage.warnings]
+        partial = tidy(why for vector in vectors for why in vector.partial)
         if shards and not usage.pods:
             warnings.append(f"no container answered for {self.names.metric}: is it scraped, under this name?")
-        return replace(usage, warnings=tidy(warnings), partial=tidy(usage.partial))
+        return replace(usage, is_covered=covered, warnings=tidy(warnings), partial=partial)
 
     def _by_promql(
-        self, shards: Sequence[Shard], asked: _Asked, at: float, window_seconds: float
-    ) -> CpuUsage:
+        self, shards: Sequence[promql.Shard], asked: _Asked, at: float, window_seconds: float
+    ) -> _Found:
         queries = self.queries
         rates, times, tallies = self._ask(
             shards,
@@ -95,17 +88,11 @@ class PrometheusMetrics:
         )
         usage = _join(rates, times, asked, window_seconds, self.client.address)
         covered, looks = self._covered(usage, tallies, shards, asked, at)
-        vectors = (*rates, *times, *tallies, *looks)
-        return replace(
-            usage,
-            is_covered=covered,
-            warnings=(*(w for vector in vectors for w in vector.warnings), *usage.warnings),
-            partial=tuple(why for vector in vectors for why in vector.partial),
-        )
+        return usage, covered, (*rates, *times, *tallies, *looks)
 
     def _by_samples(
-        self, shards: Sequence[Shard], asked: _Asked, at: float, window_seconds: float
-    ) -> CpuUsage:
+        self, shards: Sequence[promql.Shard], asked: _Asked, at: float, window_seconds: float
+    ) -> _Found:
         """Take the samples of the window, and reduce them as Prometheus does.
 
         VictoriaMetrics' own `rate` takes in the sample before the window, and stretches nothing; and its
@@ -113,7 +100,7 @@ class PrometheusMetrics:
         """
         queries = self.queries
 
-        def read(shard: Shard) -> list[tuple[Vector, Vector, Vector]]:
+        def read(shard: promql.Shard) -> list[tuple[Vector, Vector, Vector]]:
             return self._split(
                 lambda matchers: queries.samples(matchers, window_seconds),
                 shard,
@@ -124,12 +111,7 @@ class PrometheusMetrics:
         rates, times, covered = ([part[column] for part in parts] for column in range(3))
         usage = _join(rates, times, asked, window_seconds, self.client.address)
         keys = zip(usage.namespaces, usage.pods, usage.containers, strict=True)
-        return replace(
-            usage,
-            is_covered=_column(keys, _largest(covered, asked)) == 1,
-            warnings=(*(w for vector in rates for w in vector.warnings), *usage.warnings),
-            partial=tuple(why for vector in rates for why in vector.partial),
-        )
+        return usage, _column(keys, _largest(covered, asked)) == 1, rates
 
     def _reduced(self, query: str, at: float, window_seconds: float) -> tuple[Vector, Vector, Vector]:
         """Ask for samples; return rates, times of the last samples, and 1 for whom the window is covered."""
@@ -139,11 +121,16 @@ class PrometheusMetrics:
         columns = tuple([key[i] for key in found.keys] for i in range(len(self.names.labels)))
         warnings = (*answer.warnings, *(HISTOGRAMS_LEFT_OUT for _ in range(raw.has_histograms)))
         whole = is_covered(window_seconds, found.spans, found.counts, at - found.last)
-        rates = Vector(columns, found.rates, warnings, answer.infos, answer.partial)
+        rates = Vector(columns, found.rates, warnings, answer.partial)
         return rates.known(), Vector(columns, found.last).known(), Vector(columns, whole.astype(np.float64))
 
     def _covered(
-        self, usage: CpuUsage, tallies: Sequence[Vector], shards: Sequence[Shard], asked: _Asked, at: float
+        self,
+        usage: CpuUsage,
+        tallies: Sequence[Vector],
+        shards: Sequence[promql.Shard],
+        asked: _Asked,
+        at: float,
     ) -> tuple[NDArray[np.bool_], list[Vector]]:
         """Return whose samples cover the window, and what was asked; who is in doubt is asked for closely.
 
@@ -152,7 +139,7 @@ class PrometheusMetrics:
         """
         window, ages = usage.window_seconds, at - usage.sampled_at
         keys = list(zip(usage.namespaces, usage.pods, usage.containers, strict=True))
-        tally = Tally.unpack(_column(keys, _largest(tallies, asked)))
+        tally = promql.Tally.unpack(_column(keys, _largest(tallies, asked)))
         is_single, begun, extents = tally.series == 1, list[Vector](), list[Vector]()
         covered: NDArray[np.bool_] = np.zeros(len(keys), dtype=np.bool_)
         if is_single.any():
@@ -162,30 +149,33 @@ class PrometheusMetrics:
             covered = is_single & is_covered(window, spans, tally.counts, ages)
         doubtful = _pods(key for key, is_sure in zip(keys, covered.tolist(), strict=True) if not is_sure)
         if doubtful:
-            few = named(doubtful, sum(map(len, asked.values())))
+            few = promql.named(doubtful, sum(map(len, asked.values())))
             left = self.shards(doubtful, at) if few is None else few
             (extents,) = self._ask(left, at, lambda each: self.queries.coverage(each, at, window))
-            extent = Extent.unpack(_column(keys, _largest(extents, asked)))
+            extent = promql.Extent.unpack(_column(keys, _largest(extents, asked)))
             covered |= is_covered(window, extent.spans, extent.counts, ages)
         return covered, [*begun, *extents]
 
-    def _ask(self, shards: Sequence[Shard], at: float, *writes: _Write) -> list[list[Vector]]:
+    def _ask(self, shards: Sequence[promql.Shard], at: float, *writes: _Write) -> list[list[Vector]]:
         """Ask each of these about every shard; one list of answers for each."""
         asks = [(write, shard) for shard in shards for write in writes]
-        found = self.client.each(lambda ask: self._read(ask[0], ask[1], at), asks)
+        names = self.names.labels
+        found = self.client.each(
+            lambda ask: self._split(*ask, lambda query: self.client.vector(query, at, names)), asks
+        )
         return [[vector for part in found[i :: len(writes)] for vector in part] for i in range(len(writes))]
 
     @property
-    def queries(self) -> CpuQueries:
+    def queries(self) -> promql.CpuQueries:
         """The queries, with the matchers of this installation."""
-        return CpuQueries(self.names, self.extra_matchers)
+        return promql.CpuQueries(self.names, self.extra_matchers)
 
-    def shards(self, pods_by_namespace: Mapping[str, Sequence[str]], at: float) -> list[Shard]:
+    def shards(self, pods_by_namespace: Mapping[str, Sequence[str]], at: float) -> list[promql.Shard]:
         """Plan the shards of a question about these pods; asks for counts when there are many."""
         pods = sum(map(len, pods_by_namespace.values()))
-        return plan(
+        return promql.plan(
             pods_by_namespace,
-            self._series_by_namespace(at) if pods > EXACT_NAMES_MAX else None,
+            self._series_by_namespace(at) if pods > promql.EXACT_NAMES_MAX else None,
             series_max=self.client.limits.series_max,
             query_max_bytes=self.client.transport.query_max_bytes,
             containers_per_pod=self.containers_per_pod,
@@ -194,22 +184,19 @@ class PrometheusMetrics:
     def _series_by_namespace(self, at: float) -> Mapping[str, int] | None:
         try:
             counted = self.client.vector(self.queries.series_by_namespace(), at, (self.names.namespace,))
-        except (QueryFailed, *SPLITTABLE):
+        except (errors.QueryFailed, *errors.SPLITTABLE):
             return None
         if not np.isfinite(counted.values).all():
             return None
         return dict(zip(counted.columns[0], counted.values.astype(np.int64).tolist(), strict=True))
 
-    def _read(self, write: _Write, shard: Shard, at: float) -> list[Vector]:
-        return self._split(write, shard, lambda query: self.client.vector(query, at, self.names.labels))
-
-    def _split(self, write: _Write, shard: Shard, ask: Callable[[str], T]) -> list[T]:
+    def _split(self, write: _Write, shard: promql.Shard, ask: Callable[[str], T]) -> list[T]:
         """Ask about a shard; about its parts where the question or the answer is too large."""
         query, smaller = write(shard.matchers(self.names)), shard.smaller()
         if not smaller or len(quote_plus(query)) <= self.client.transport.query_max_bytes:
             try:
                 return [ask(query)]
-            except SPLITTABLE:
+            except errors.SPLITTABLE:
                 if not smaller:
                     raise
         return [found for one in smaller for found in self._split(write, one, ask)]
@@ -225,8 +212,8 @@ class PrometheusMetrics:
         """
         try:
             answer = self.client.instant(query, at)
-        except BadQuery as error:
-            raise BadUserQuery(str(error)) from error
+        except errors.BadQuery as error:
+            raise errors.BadUserQuery(str(error)) from error
         value = decode_number(answer)
         if value is None:
             return Number(None, f"the answer is not one number ({answer.result_type})", answer.warnings)
@@ -238,18 +225,14 @@ class PrometheusMetrics:
 
     def ready(self) -> None:
         if decode_number(self.client.instant("1")) != 1:
-            raise Malformed(f"{self.client.address} did not answer 1 when asked for 1")
+            raise errors.Malformed(f"{self.client.address} did not answer 1 when asked for 1")
 
     def server_time(self) -> float:
         """Return the server's clock, as Unix seconds."""
         seconds = decode_number(self.client.instant("time()"))
         if seconds is None or not math.isfinite(seconds):
-            raise Malformed(f"{self.client.address} did not tell its time when asked for time()")
+            raise errors.Malformed(f"{self.client.address} did not tell its time when asked for time()")
         return seconds
-
-    def build_info(self) -> BuildInfo:
-        """Return what answers and its version, as far as it says."""
-        return self.client.build_info()
 
 
 def _join(
@@ -311,9 +294,6 @@ def _dropped(is_number: NDArray[np.bool_], is_fresh: NDArray[np.bool_]) -> list[
     return warnings
 
 
-__all__ = ["BuildInfo", "Number", "PrometheusMetrics"]
-
-
 def connect(
     where: PrometheusSettings | PrometheusTransport,
     *,
@@ -328,3 +308,53 @@ def connect(
     limits = limits or QueryLimits()
     transport = Direct(where, limits.concurrency_max) if isinstance(where, PrometheusSettings) else where
     return PrometheusMetrics(PrometheusClient(transport, limits), names, dict(extra_matchers or {}))
+
+
+OWNERS_METRIC = "kube_replicaset_owner"
+OWNERS_LABELS = ("namespace", "exported_namespace", "replicaset", "owner_kind", "owner_name")
+"""A scrape without `honor_labels` renames the object's namespace label."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusOwners:
+    """Owners from a Prometheus that scrapes kube-state-metrics; empty where none does.
+
+    An instant selector is enough, since a ReplicaSet outlives its pods by ten revisions; a range of days
+    would cost the server fifteen times as much.
+    """
+
+    client: PrometheusClient
+    extra_matchers: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for label in self.extra_matchers:
+            check_label(label)
+
+    def replica_sets(self, namespaces: Sequence[str], at: float) -> Mapping[tuple[str, str], tuple[str, str]]:
+        """Return the kind and name of the owner by namespace and ReplicaSet."""
+        names = sorted(set(namespaces))
+        found: dict[tuple[str, str], tuple[str, str]] = {}
+        if names:
+            for label in ("namespace", "exported_namespace"):
+                self._ask(label, names, at, found)
+        return found
+
+    def _ask(
+        self, label: str, names: Sequence[str], at: float, found: dict[tuple[str, str], tuple[str, str]]
+    ) -> None:
+        query = promql.selector(
+            OWNERS_METRIC, (promql.one_of(label, names), *promql.of_installation(self.extra_matchers))
+        )
+        try:
+            vector = self.client.vector(query, at, OWNERS_LABELS)
+        except errors.SPLITTABLE:
+            middle = len(names) // 2
+            if not middle:
+                raise
+            self._ask(label, names[:middle], at, found)
+            self._ask(label, names[middle:], at, found)
+            return
+        if vector.partial:
+            raise errors.Incomplete(f"{self.client.address} answered in part: {vector.partial[0]}")
+        for namespace, exported, replica_set, kind, name in zip(*vector.columns, strict=True):
+            found[exported or namespace, replica_set] = (kind, name)

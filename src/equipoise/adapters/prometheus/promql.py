@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import groupby
 from operator import itemgetter
+from os.path import commonprefix
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames, check_label, is_plain_label, no_text
+from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames, check_label, is_plain_label
 from equipoise.core.errors import BadInput
 from equipoise.core.quantity import print_seconds
 
@@ -34,13 +35,14 @@ COUNTS_PER_MILLISECOND = 2**20
 SAMPLES_PER_SERIES = 2**20
 """More than a window holds of one series: what is added for each series tells how many there are."""
 
-_META = frozenset("\\.+*?()|[]{}^$")
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_META = str.maketrans({letter: f"\\{letter}" for letter in "\\.+*?()|[]{}^$"})
+_CONTROLS = {chr(code): f"\\x{code:02x}" for code in (*range(0x20), 0x7F)}
+_ESCAPES = str.maketrans({**_CONTROLS, "\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 def quote(text: str) -> str:
     """Write a PromQL string, which follows Go's rules."""
-    return '"' + "".join(_ESCAPES.get(c) or _escape_control(c) for c in text) + '"'
+    return f'"{text.translate(_ESCAPES)}"'
 
 
 def label_name(name: str) -> str:
@@ -57,14 +59,9 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"\s*(=~|!~|!=|=)?')
 """Text in quotes, and the operator behind it."""
 
 
-def _escape_control(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x20 or code == 0x7F else character  # noqa: PLR2004
-
-
 def escape_regex(text: str) -> str:
     """Make a text stand for itself in a regular expression (RE2)."""
-    return "".join(f"\\{c}" if c in _META else c for c in text)
+    return text.translate(_META)
 
 
 class Matcher(NamedTuple):
@@ -86,15 +83,20 @@ def one_of(label: str, values: Iterable[str]) -> Matcher:
     return Matcher(label, "=~", "|".join(map(escape_regex, unique)))
 
 
+def of_containers(names: LabelNames) -> tuple[Matcher, ...]:
+    """Match containers, but neither a pod as a whole nor its sandbox."""
+    return (Matcher(names.container, "!=", ""), Matcher(names.container, "!=", "POD"))
+
+
+def of_installation(extra: Mapping[str, str]) -> tuple[Matcher, ...]:
+    """Match what the user added to every query, such as `cluster="eu-1"`."""
+    return tuple(Matcher(label, "=", value) for label, value in sorted(extra.items()))
+
+
 def selector(metric: str, matchers: Iterable[Matcher]) -> str:
     """Select a metric's series that all matchers match."""
     inner = ",".join(map(str, matchers))
     return f"{metric}{{{inner}}}" if inner else metric
-
-
-def rounded(expression: str, to: float) -> str:
-    """Round on the server: shorter numbers halve its time and ours."""
-    return f"round({expression}, {to:.12g})"
 
 
 class Tally(NamedTuple):
@@ -129,7 +131,7 @@ class CpuQueries:
     """The queries about the CPU usage of containers."""
 
     names: LabelNames = CADVISOR
-    extra: Mapping[str, str] = field(default_factory=no_text)
+    extra: Mapping[str, str] = field(default_factory=dict)
     """Matchers of the installation, such as `cluster="eu-1"`."""
 
     def __post_init__(self) -> None:
@@ -194,17 +196,14 @@ class CpuQueries:
         )
 
     def series_by_namespace(self) -> str:
-        """Ask how many series each namespace has."""
         return f"count by ({label_name(self.names.namespace)}) ({self._select(())})"
 
     def _by_container(self, expression: str, of_several: str = "max") -> str:
         return f"{of_several} by ({', '.join(map(label_name, self.names.labels))}) ({expression})"
 
     def _select(self, matchers: Iterable[Matcher]) -> str:
-        container = self.names.container
-        fixed = (Matcher(container, "!=", ""), Matcher(container, "!=", "POD"))
-        extra = (Matcher(label, "=", value) for label, value in sorted(self.extra.items()))
-        return selector(self.names.metric, (*fixed, *matchers, *extra))
+        terms = (*of_containers(self.names), *matchers, *of_installation(self.extra))
+        return selector(self.names.metric, terms)
 
 
 EXACT_NAMES_MAX = 256
@@ -244,7 +243,6 @@ class Shard:
         assert self.asked, "an empty shard would ask for everything"
 
     def matchers(self, names: LabelNames) -> tuple[Matcher, ...]:
-        """Return the matchers that select this shard."""
         if self.reach is Reach.EVERYTHING:
             return ()
         in_namespaces = one_of(names.namespace, (namespace for namespace, _ in self.asked))
@@ -308,7 +306,8 @@ def prefix_regex(pods: Sequence[str], before: str, after: str) -> str:
     """
     prefixes, whole = set(), set()
     for pod in pods:
-        length = max(_shared(pod, before), _shared(pod, after)) + 1
+        # By letters, as is meant here.
+        length = max(len(commonprefix([pod, other])) for other in (before, after)) + 1  # noqa: RUF071
         if length <= len(pod):
             prefixes.add(pod[:length])
         else:
@@ -317,11 +316,6 @@ def prefix_regex(pods: Sequence[str], before: str, after: str) -> str:
     beginnings = "|".join(map(escape_regex, sorted(shortest)))
     terms = [f"(?:{beginnings}).*"] if beginnings else []
     return "|".join([*terms, *map(escape_regex, sorted(whole))])
-
-
-def _shared(one: str, other: str) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (mine, theirs) in pairs if mine != theirs), min(len(one), len(other)))
 
 
 def plan(
@@ -342,9 +336,11 @@ def plan(
         return []
     if sum(map(len, asked.values())) <= min(EXACT_NAMES_MAX, series_max // containers_per_pod):
         return [Shard(tuple(asked.items()), Reach.PODS)]
-    sizes = _sizes(asked, series_by_namespace, containers_per_pod)
     series_max = max(1, int(series_max * FILL))
-    if series_by_namespace is not None:
+    if series_by_namespace is None:
+        sizes = {ns: len(pods) * containers_per_pod for ns, pods in asked.items()}
+    else:
+        sizes = {ns: series_by_namespace.get(ns, 0) for ns in asked}
         total = sum(series_by_namespace.values())
         if total <= series_max and sum(sizes.values()) >= OPEN_SHARE_MIN * total:
             return [Shard(tuple(asked.items()), Reach.EVERYTHING)]
@@ -352,14 +348,6 @@ def plan(
     planned = sum(len(pods) for shard in shards for _, pods in shard.asked)
     assert planned == sum(map(len, asked.values())), "each pod is asked for once"
     return shards
-
-
-def _sizes(
-    asked: Mapping[str, Sequence[str]], counts: Mapping[str, int] | None, containers_per_pod: int
-) -> dict[str, int]:
-    if counts is None:
-        return {ns: len(pods) * containers_per_pod for ns, pods in asked.items()}
-    return {ns: counts.get(ns, 0) for ns in asked}
 
 
 def _pack(

@@ -1,7 +1,7 @@
-"""Range queries of any length: split by time and by shard, asked for in parallel, put together.
+"""Range queries of any length: split by time, asked for in parallel, put together.
 
 Times are multiples of the step and every time belongs to exactly one request, so that no point is
-lost or doubled at a seam. A request that proves too large is cut in two, by shard, then by time.
+lost or doubled at a seam. A request that proves too large is cut in two.
 
 Raw samples as JSON: what a selector of a range answers at one time.
 
@@ -13,8 +13,8 @@ in parts, whose series are put together here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -22,14 +22,12 @@ import numpy as np
 import simdjson
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.client import PrometheusClient
+from equipoise.adapters.prometheus.client import OnBytes, PrometheusClient
 from equipoise.adapters.prometheus.decode import QueryAnswer, decode_json, decode_number, expect
 from equipoise.adapters.prometheus.errors import SPLITTABLE, Malformed, QueryFailed, TooManySeries
 from equipoise.adapters.prometheus.matrix import (
     POINT_BYTES,
     SECONDS_MAX,
-    Duplicates,
-    Float,
     Grid,
     Key,
     Matrix,
@@ -38,136 +36,64 @@ from equipoise.adapters.prometheus.matrix import (
     each_series,
     points,
 )
-from equipoise.adapters.prometheus.promql import Matcher, Shard, rounded
 from equipoise.adapters.prometheus.remote_read.rates import rates_over
 from equipoise.adapters.prometheus.remote_read.windows import STALE, RawSamples
-from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames
-
-Build = Callable[[Sequence[Matcher]], str]
-
-
-@dataclass(frozen=True, slots=True)
-class RangeQuery:
-    """What to ask for, over how long, and how to read it."""
-
-    expression: str | Build
-    """Text is split by time only; a builder takes the matchers of a shard."""
-    start: float
-    end: float
-    step_seconds: float
-    labels: Sequence[str]
-    shards: Sequence[Shard] = ()
-    names: LabelNames = CADVISOR
-    round_to: float | None = None
-    dtype: type[Float] = np.float64
-    duplicates: Duplicates = "error"
-
-    def text(self, shard: Shard | None) -> str:
-        """Write the query for a shard."""
-        if callable(self.expression):
-            written = self.expression(shard.matchers(self.names) if shard else ())
-        else:
-            written = self.expression
-        return written if self.round_to is None else rounded(written, self.round_to)
-
-
-class _Piece(NamedTuple):
-    """One request: a shard, over a stretch of the grid."""
-
-    shard: Shard | None
-    first: int
-    points: int
-
-
-def query_range(
-    client: PrometheusClient, query: RangeQuery, on_bytes: Callable[[int], None] | None = None
-) -> Matrix:
-    """Ask for series over a time range, whatever its length."""
-    grid = Grid.over(query.start, query.end, query.step_seconds)
-    shards: Sequence[Shard | None] = query.shards if callable(query.expression) and query.shards else (None,)
-    sizes = client.each(lambda shard: _series(client, query, shard, grid), shards)
-    pieces = [
-        piece
-        for shard, size in zip(shards, sizes, strict=True)
-        for piece in _pieces(client, shard, grid, size)
-    ]
-    answers = client.each(lambda piece: _ask(client, query, grid, piece, on_bytes), pieces)
-    parts = [part for answer in answers for part in answer]
-    if len(parts) == 1:
-        return parts[0][1]
-    return concatenate(parts, grid, client.address, dtype=query.dtype, duplicates=query.duplicates)
-
-
-def _series(client: PrometheusClient, query: RangeQuery, shard: Shard | None, grid: Grid) -> int:
-    """Ask how many series there are at the end; where even that is too heavy, take the limit."""
-    limits = client.limits
-    if POINT_BYTES * limits.series_max * grid.count <= limits.answer_max_bytes:
-        return limits.series_max  # all of them would fit
-    counting = f"count({replace(query, round_to=None).text(shard)})"
-    try:
-        counted = decode_number(client.instant(counting, grid.end_ms / 1000))
-    except QueryFailed:
-        return client.limits.series_max
-    if counted is None or not counted >= 1:
-        return 1
-    return int(min(client.limits.series_max, counted))
-
-
-def _pieces(client: PrometheusClient, shard: Shard | None, grid: Grid, series: int) -> list[_Piece]:
-    limits = client.limits
-    held = max(1, limits.answer_max_bytes // (POINT_BYTES * series))
-    points = min(limits.points_max, held)
-    return [_Piece(shard, i, min(points, grid.count - i)) for i in range(0, grid.count, points)]
-
-
-def _ask(
-    client: PrometheusClient,
-    query: RangeQuery,
-    grid: Grid,
-    piece: _Piece,
-    on_bytes: Callable[[int], None] | None,
-) -> list[tuple[int, Matrix]]:
-    part = grid.part(piece.first, piece.points)
-    try:
-        answer = client.range(query.text(piece.shard), part, on_bytes)
-        matrix = decode_matrix(
-            answer,
-            query.labels,
-            part,
-            client.limits.series_max,
-            dtype=query.dtype,
-            duplicates=query.duplicates,
-        )
-    except SPLITTABLE as error:
-        smaller = _smaller(piece, by_time=not isinstance(error, TooManySeries))
-        if not smaller:
-            raise
-        return [found for one in smaller for found in _ask(client, query, grid, one, on_bytes)]
-    return [(piece.first, matrix)]
-
-
-def _smaller(piece: _Piece, *, by_time: bool) -> list[_Piece]:
-    """Cut a piece in two; fewer series help against every limit, less time only against some."""
-    shards = piece.shard.smaller() if piece.shard else ()
-    if shards:
-        return [piece._replace(shard=shard) for shard in shards]
-    if not by_time or piece.points == 1:
-        return []
-    half = piece.points // 2
-    return [piece._replace(points=half), _Piece(piece.shard, piece.first + half, piece.points - half)]
-
 
 Labels = tuple[tuple[str, str], ...]
 Floats = NDArray[np.float64]
 
 LOOKBACK_MS = 300_000
 """A series whose last sample is older has no present value: Prometheus' own rule."""
-
 PARTS_MAX = 8
 PART_MAX_BYTES = 12 * 1024 * 1024
 """How long an answer is planned to be: twice as long costs the server a fifth more, half as long no less."""
 SAMPLES_AT_ONCE = 256 * 1024
 """So many are given at once, so that they are in the processor's cache when they are reduced."""
+
+
+def query_range(
+    client: PrometheusClient,
+    expression: str,
+    grid: Grid,
+    labels: Sequence[str],
+    on_bytes: OnBytes | None = None,
+) -> Matrix:
+    """Return the series of a query on a grid of any length, with these of their labels."""
+    limits = client.limits
+    bytes_planned = POINT_BYTES * _series_planned(client, expression, grid)
+    points_max = min(limits.points_max, max(1, limits.answer_max_bytes // bytes_planned))
+    firsts = range(0, grid.count, points_max)
+    stretches = [grid.part(first, min(points_max, grid.count - first)) for first in firsts]
+    answers = client.each(lambda part: _ask(client, expression, part, labels, on_bytes), stretches)
+    parts = [part for answer in answers for part in answer]
+    return parts[0] if len(parts) == 1 else concatenate(parts, grid)
+
+
+def _series_planned(client: PrometheusClient, expression: str, grid: Grid) -> int:
+    """Return how many series there are at the end, or the limit where that is not known or all would fit."""
+    limits = client.limits
+    if POINT_BYTES * limits.series_max * grid.count <= limits.answer_max_bytes:
+        return limits.series_max
+    try:
+        counted = decode_number(client.instant(f"count({expression})", grid.end_ms / 1000))
+    except QueryFailed:
+        return limits.series_max
+    return int(min(limits.series_max, counted)) if counted is not None and counted >= 1 else 1
+
+
+def _ask(
+    client: PrometheusClient, expression: str, grid: Grid, labels: Sequence[str], on_bytes: OnBytes | None
+) -> list[Matrix]:
+    """Return a stretch of series, in two halves where it is too large; less time is no fewer series."""
+    try:
+        answer = client.range(expression, grid, on_bytes)
+        return [decode_matrix(answer, labels, grid, client.limits.series_max)]
+    except SPLITTABLE as error:
+        if isinstance(error, TooManySeries) or grid.count == 1:
+            raise
+    half = grid.count // 2
+    halves = grid.part(0, half), grid.part(half, grid.count - half)
+    return [found for part in halves for found in _ask(client, expression, part, labels, on_bytes)]
 
 
 @dataclass(slots=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from urllib.parse import SplitResult, unquote
 
 from equipoise.adapters.urls import HIDDEN, shown_url, split_url
@@ -34,8 +33,7 @@ class QueryLimits:
     """Answers held at the same time; each may have an equal share of it."""
 
     def __post_init__(self) -> None:
-        for name in ("timeout_seconds", "concurrency_max", "series_max", "points_max", "memory_max_bytes"):
-            value = getattr(self, name)
+        for name, value in asdict(self).items():
             if not 0 < value < float("inf"):
                 raise BadInput(f"prometheus {name}: a number above 0 was expected, not {value}")
 
@@ -68,11 +66,6 @@ class LabelNames:
         return (self.namespace, self.pod, self.container)
 
 
-def no_text() -> Mapping[str, str]:
-    """Return an empty mapping that nobody can fill."""
-    return MappingProxyType({})
-
-
 def check_label(name: str) -> None:
     """Refuse what can hardly be meant as a label name; since version 3, nearly all of Unicode is one."""
     if not name or not name.isprintable() or _NOT_MEANT.search(name):
@@ -103,11 +96,11 @@ class PrometheusSettings:
     cert_file: str | None = None
     key_file: str | None = None
     insecure: bool = False
-    headers: Mapping[str, str] = field(default_factory=no_text, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Sent with every request, such as `X-Scope-OrgID`."""
 
     def __post_init__(self) -> None:
-        split = self._split()
+        split = self.parts
         ways = (self.bearer_token, self.bearer_token_file, self.username or split.username)
         if sum(way is not None for way in ways) > 1:
             raise BadInput(
@@ -121,7 +114,9 @@ class PrometheusSettings:
             _check_header(f"prometheus header {name}", value)
         self.request_headers(read_token=False)
 
-    def _split(self) -> SplitResult:
+    @property
+    def parts(self) -> SplitResult:
+        """The parts of the URL, user and password among them."""
         try:
             split = split_url(self.url)
             is_good = split.scheme in {"http", "https"} and bool(split.hostname) and split.port != 0
@@ -136,29 +131,13 @@ class PrometheusSettings:
     @property
     def address(self) -> str:
         """The address as it may be printed: without user and password."""
-        split = self._split()
+        split = self.parts
         return f"{split.scheme}://{split.netloc.rpartition('@')[2]}{self.path_prefix}"
-
-    @property
-    def scheme(self) -> str:
-        """`http` or `https`."""
-        return self._split().scheme
-
-    @property
-    def host(self) -> str:
-        """The host name, or an IP address without brackets."""
-        return self._split().hostname or ""
-
-    @property
-    def port(self) -> int:
-        """The port, given or the scheme's own."""
-        split = self._split()
-        return split.port or {"http": 80, "https": 443}[split.scheme]
 
     @property
     def path_prefix(self) -> str:
         """What stands before `/api/v1` on this server."""
-        return self._split().path.rstrip("/")
+        return self.parts.path.rstrip("/")
 
     def request_headers(self, *, read_token: bool = True) -> dict[str, str]:
         """Make the headers of one request; a token file is read now."""
@@ -166,7 +145,10 @@ class PrometheusSettings:
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "equipoise"}
         headers |= self.headers
         token = self._token() if read_token else self.bearer_token
-        user, password = self._basic()
+        parts = self.parts
+        user, password = self.username, self.password or ""
+        if user is None and parts.username is not None:
+            user, password = unquote(parts.username), unquote(parts.password or "")
         if token is not None:
             _check_header("prometheus bearer token", token)
             headers["Authorization"] = f"Bearer {token}"
@@ -175,12 +157,6 @@ class PrometheusSettings:
             pair = f"{user}:{password}".encode("utf-8", "surrogateescape")
             headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         return headers
-
-    def _basic(self) -> tuple[str | None, str]:
-        if self.username is not None:
-            return self.username, self.password or ""
-        split = self._split()
-        return (None if split.username is None else unquote(split.username)), unquote(split.password or "")
 
     def _token(self) -> str | None:
         if self.bearer_token_file is None:

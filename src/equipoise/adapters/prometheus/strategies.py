@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.client import PrometheusClient
+from equipoise.adapters.prometheus.client import OnBytes, PrometheusClient
 from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, tidy
 from equipoise.adapters.prometheus.errors import PrometheusTooLarge, TooManySeries
-from equipoise.adapters.prometheus.matrix import POINT_BYTES, Grid, Key
+from equipoise.adapters.prometheus.matrix import POINT_BYTES, Grid, Key, merge_rows
 from equipoise.adapters.prometheus.promql import (
     EXACT_NAMES_MAX,
     EXACT_NAMES_MAX_BYTES,
@@ -24,14 +24,14 @@ from equipoise.adapters.prometheus.promql import (
     one_of,
     selector,
 )
-from equipoise.adapters.prometheus.range import RangeQuery, Raw, query_range, spans
+from equipoise.adapters.prometheus.range import Raw, query_range, spans
 from equipoise.adapters.prometheus.remote_read.frames import by_name
 from equipoise.adapters.prometheus.remote_read.rates import highest, last, rates
 from equipoise.adapters.prometheus.remote_read.read import RemoteRead
 from equipoise.adapters.prometheus.remote_read.windows import Floats, RawSamples, Steps
 from equipoise.adapters.prometheus.settings import LabelNames
 from equipoise.core.quantity import print_seconds
-from equipoise.ports.cluster import CPU, MEMORY, Measure, Reduction
+from equipoise.ports.cluster import Measure, Reduction
 
 _REDUCE: dict[Reduction, Callable[[RawSamples, Steps, Floats | None], Floats]] = {
     Reduction.RATE: rates,
@@ -41,23 +41,10 @@ _REDUCE: dict[Reduction, Callable[[RawSamples, Steps, Floats | None], Floats]] =
 _FUNCTIONS = {Reduction.RATE: "rate", Reduction.HIGHEST: "max_over_time", Reduction.LAST: "last_over_time"}
 
 
-def grid_of(measure: Measure, grid: Grid) -> Grid:
-    """Return the times of a measure: all of them, or the last one where it is a single number."""
-    return grid if measure.reduction is not Reduction.HIGHEST else grid.part(grid.count - 1, 1)
-
-
 def reduce(measure: Measure, samples: RawSamples, steps: Steps, out: Floats) -> None:
     """Reduce raw samples to a row for each series and a column for each step."""
     assert out.shape == (len(samples.offsets) - 1, steps.count), "the rows to fill are those of the series"
     _REDUCE[measure.reduction](samples, steps, out)
-
-
-def expression(measure: Measure, selected: str, window_ms: int) -> str:
-    """Return the reduction as PromQL, without `max by` or `round`, which would triple its cost."""
-    return f"{_FUNCTIONS[measure.reduction]}({selected}[{print_seconds(window_ms / 1000)}])"
-
-
-__all__ = ["CPU", "MEMORY", "Measure", "Reduction", "expression", "grid_of", "reduce"]
 
 
 SAMPLES_PER_TIME_MAX = 1.25
@@ -91,7 +78,6 @@ class QueryBatch:
         return [(*within, one_of(names.pod, some)) for some in _runs(self.pods)]
 
     def has_room_for(self, series: int, series_max: int) -> bool:
-        """Return whether this many more series fit in."""
         return (self.series or 0) + series <= series_max
 
     def joined(self, other: QueryBatch) -> QueryBatch:
@@ -122,7 +108,6 @@ class Job:
     """The matchers of every request."""
 
     def of(self, batch: QueryBatch) -> Job:
-        """Return the same job for another batch."""
         return replace(self, batch=batch)
 
     @property
@@ -198,8 +183,6 @@ def parts(
 SAMPLES_SHARE_MAX = 1.5
 """So many times the samples that all rows of a lot would have are held: some come more often than most."""
 
-OnBytes = Callable[[int], None]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReducedUsage:
@@ -216,7 +199,7 @@ class ReducedUsage:
 
 
 def by_remote_read(
-    reader: RemoteRead,
+    client: PrometheusClient,
     names: LabelNames,
     job: Job,
     *,
@@ -225,7 +208,7 @@ def by_remote_read(
     on_bytes: OnBytes | None = None,
 ) -> ReducedUsage:
     """Read raw samples and reduce them as they arrive."""
-    grid, window_ms = job.grid, job.window_ms
+    reader, grid, window_ms = RemoteRead(client.transport), job.grid, job.window_ms
     steps = Steps(grid.start_ms, grid.step_ms, grid.count, window_ms, is_closed)
     start_ms = grid.start_ms - window_ms + (not is_closed)
     # Only what is written to takes memory.
@@ -245,7 +228,7 @@ def by_remote_read(
             keys += reader.columns(batch, names.labels)
             histograms += batch.histograms
     warnings = (HISTOGRAMS_LEFT_OUT,) if histograms else ()
-    return _unique(keys, values[: len(keys)], warnings)
+    return ReducedUsage(*merge_rows(keys, values[: len(keys)]), warnings)
 
 
 def by_samples(
@@ -292,7 +275,7 @@ def by_samples(
                 _drop_nonsense(values[first:end])
                 keys += some
         warnings += [HISTOGRAMS_LEFT_OUT] * raw.has_histograms
-    return replace(_unique(keys, values[: len(keys)], tidy(warnings)), partial=tidy(partial))
+    return ReducedUsage(*merge_rows(keys, values[: len(keys)]), tidy(warnings), tidy(partial))
 
 
 def by_promql(
@@ -302,19 +285,12 @@ def by_promql(
     found: list[ReducedUsage] = []
     for matchers in job.batch.matchers(names):
         selected = selector(job.measure.metric, (*job.fixed, *matchers))
-        query = RangeQuery(
-            expression(job.measure, selected, job.window_ms),
-            start=job.grid.start_ms / 1000,
-            end=job.grid.end_ms / 1000,
-            step_seconds=job.grid.step_ms / 1000,
-            labels=names.labels,
-            names=names,
-            duplicates="max",
-        )
-        matrix = query_range(client, query, on_bytes)
-        values = matrix.values.astype(np.float64, copy=False)
-        _drop_nonsense(values)
-        found.append(ReducedUsage(matrix.keys, values, matrix.warnings, matrix.partial))
+        # Without `max by` or `round`, which would triple its cost.
+        function, window = _FUNCTIONS[job.measure.reduction], print_seconds(job.window_ms / 1000)
+        query = f"{function}({selected}[{window}])"
+        matrix = query_range(client, query, job.grid, names.labels, on_bytes)
+        _drop_nonsense(matrix.values)
+        found.append(ReducedUsage(matrix.keys, matrix.values, matrix.warnings, matrix.partial))
         if sum(len(one.keys) for one in found) > rows_max:
             raise _too_many(client.address, rows_max)
     if len(found) == 1:
@@ -338,15 +314,3 @@ def _drop_nonsense(values: NDArray[np.float64]) -> None:
     """Set negative and infinite values, which are no usage, to NaN."""
     with np.errstate(invalid="ignore"):
         np.putmask(values, ~((values >= 0) & (values < np.inf)), np.nan)
-
-
-def _unique(keys: list[Key], values: NDArray[np.float64], warnings: tuple[str, ...]) -> ReducedUsage:
-    """Merge the rows of containers that are scraped twice: the larger value counts."""
-    rows: dict[Key, int] = {}
-    for row, key in enumerate(keys):
-        first = rows.setdefault(key, row)
-        if first != row:
-            np.fmax(values[first], values[row], out=values[first])
-    if len(rows) == len(keys):
-        return ReducedUsage(keys, values, warnings)
-    return ReducedUsage(list(rows), values[list(rows.values())], warnings)

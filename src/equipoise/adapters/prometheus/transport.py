@@ -6,24 +6,26 @@ import http.client
 import ssl
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import urlencode
 
 import urllib3
 from urllib3 import exceptions
 
-from equipoise.adapters.http import AnswerTooLarge, explain, parse_retry_after, read_bounded, tls_context
-from equipoise.adapters.prometheus.errors import (
-    Malformed,
-    NotPrometheus,
-    PrometheusFailed,
-    PrometheusTooLarge,
-    PrometheusUnreachable,
-    Reply,
-    TimedOut,
-    TlsFailed,
+from equipoise.adapters.http import (
+    AnswerTooLarge,
+    TryAgain,
+    causes,
+    explain,
+    parse_retry_after,
+    read_bounded,
+    tls_context,
 )
+from equipoise.adapters.kubernetes.client import Client
+from equipoise.adapters.prometheus import errors
+from equipoise.adapters.prometheus.errors import Reply
 from equipoise.adapters.prometheus.settings import PrometheusSettings
 
 CONNECT_MAX_SECONDS = 10.0
@@ -89,53 +91,36 @@ class Direct:
     def _send(
         self, method: str, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int
     ) -> Reply:
-        headers = self._settings.request_headers()
         form = urlencode(fields)
-        target = f"{self._settings.path_prefix}{path}"
-        body = None
-        if method == "POST":
-            headers["Content-Type"] = "application/x-www-form-urlencoded"
-            body = form
-        elif form:
-            target = f"{target}?{form}"
         deadline = time.monotonic() + timeout_seconds
-        try:
-            response = self._pool.urlopen(
-                method,
-                target,
-                body=body,
-                headers=headers,
-                retries=False,
-                redirect=False,
-                preload_content=False,
-                timeout=urllib3.Timeout(
-                    connect=min(CONNECT_MAX_SECONDS, timeout_seconds), read=timeout_seconds
-                ),
-            )
+        with translated(self.address, bytes_max):
+            if method == "POST":
+                headers = {"Content-Type": "application/x-www-form-urlencoded"}
+                response = self._open(method, path, timeout_seconds, headers, body=form)
+            else:
+                response = self._open(method, f"{path}?{form}" if form else path, timeout_seconds, {})
             return read_reply(response, bytes_max, deadline)
-        except FAILURES as error:
-            raise translate(error, self.address, bytes_max) from error
 
     def post(
         self, path: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float
     ) -> urllib3.BaseHTTPResponse:
         """Send once; a silence of `timeout_seconds` ends the answer."""
-        try:
-            return self._pool.urlopen(
-                "POST",
-                f"{self._settings.path_prefix}{path}",
-                body=body,
-                headers={**self._settings.request_headers(), **headers},
-                retries=False,
-                redirect=False,
-                preload_content=False,
-                decode_content=False,
-                timeout=urllib3.Timeout(
-                    connect=min(CONNECT_MAX_SECONDS, timeout_seconds), read=timeout_seconds
-                ),
-            )
-        except FAILURES as error:
-            raise translate(error, self.address, 0) from error
+        with translated(self.address):
+            return self._open("POST", path, timeout_seconds, headers, body=body, decode_content=False)
+
+    def _open(
+        self, method: str, path: str, timeout_seconds: float, headers: Mapping[str, str], **options: Any
+    ) -> urllib3.BaseHTTPResponse:
+        return self._pool.urlopen(
+            method,
+            f"{self._settings.path_prefix}{path}",
+            headers={**self._settings.request_headers(), **headers},
+            retries=False,
+            redirect=False,
+            preload_content=False,
+            timeout=urllib3.Timeout(connect=min(CONNECT_MAX_SECONDS, timeout_seconds), read=timeout_seconds),
+            **options,
+        )
 
     def close(self) -> None:
         """Close idle connections; a later request opens new ones."""
@@ -143,8 +128,10 @@ class Direct:
 
 
 def _pool(settings: PrometheusSettings, connections_max: int) -> urllib3.HTTPConnectionPool:
-    if settings.scheme == "http":
-        return urllib3.HTTPConnectionPool(settings.host, settings.port, maxsize=connections_max)
+    parts = settings.parts
+    host = parts.hostname or ""
+    if parts.scheme == "http":
+        return urllib3.HTTPConnectionPool(host, parts.port or 80, maxsize=connections_max)
     context = tls_context(
         ca_file=settings.ca_file,
         cert_file=settings.cert_file,
@@ -152,8 +139,8 @@ def _pool(settings: PrometheusSettings, connections_max: int) -> urllib3.HTTPCon
         insecure=settings.insecure,
     )
     return urllib3.HTTPSConnectionPool(
-        settings.host,
-        settings.port,
+        host,
+        parts.port or 443,
         maxsize=connections_max,
         ssl_context=context,
         cert_reqs="CERT_NONE" if settings.insecure else "CERT_REQUIRED",
@@ -164,10 +151,13 @@ def _pool(settings: PrometheusSettings, connections_max: int) -> urllib3.HTTPCon
 def read_reply(response: urllib3.BaseHTTPResponse, bytes_max: int, deadline: float) -> Reply:
     """Return an answer, read up to a size and a deadline."""
     headers = response.headers
-    if response.status == OK:
-        body = read_bounded(response, bytes_max, deadline=deadline)
-    else:
-        body = _beginning(response, deadline)
+    is_answer = response.status == OK
+    try:
+        body = read_bounded(response, bytes_max if is_answer else REFUSAL_MAX_BYTES, deadline=deadline)
+    except AnswerTooLarge:
+        if is_answer:
+            raise
+        body = b""  # a long refusal is a web page, whose status is enough
     return Reply(
         response.status,
         body,
@@ -177,79 +167,46 @@ def read_reply(response: urllib3.BaseHTTPResponse, bytes_max: int, deadline: flo
     )
 
 
-def _beginning(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-    """Return the answer for an error; a long body is a web page, whose status is enough."""
+@contextmanager
+def translated(address: str, bytes_max: int = 0) -> Iterator[None]:
+    """Raise a `PrometheusFailed` for what fails while a request is sent or its answer is read."""
     try:
-        return read_bounded(response, REFUSAL_MAX_BYTES, deadline=deadline)
-    except AnswerTooLarge:
-        return b""
+        yield
+    except FAILURES as error:
+        raise _translate(error, address, bytes_max) from error
 
 
-def translate(error: Exception, address: str, bytes_max: int) -> PrometheusFailed:
-    chain = list(_causes(error))
+def _translate(error: Exception, address: str, bytes_max: int) -> errors.PrometheusFailed:
+    chain = list(causes(error))
     clause = explain(error, address)
     if isinstance(error, AnswerTooLarge):
-        return PrometheusTooLarge(
+        return errors.PrometheusTooLarge(
             f"{address} answered more than {bytes_max} bytes, the memory for one answer: "
             "narrow the namespaces or the time range, or raise prometheus memory_max_bytes"
         )
     if any(isinstance(e, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) for e in chain):
-        return PrometheusUnreachable(clause)
+        return errors.PrometheusUnreachable(clause)
     if any(isinstance(e, (ssl.SSLError, exceptions.SSLError)) for e in chain):
-        return TlsFailed(clause)
+        return errors.TlsFailed(clause)
     if any(isinstance(e, exceptions.DecodeError) for e in chain):
-        return Malformed(f"{address} answered a body that is not packed in the way that it says")
+        return errors.Malformed(f"{address} answered a body that is not packed in the way that it says")
     # urllib3 counts a refused connection and an unknown name among its timeouts.
     is_refused = any(isinstance(e, exceptions.NewConnectionError) for e in chain)
     if not is_refused and any(isinstance(e, (exceptions.TimeoutError, TimeoutError)) for e in chain):
-        return TimedOut(clause)
+        return errors.TimedOut(clause)
     if any(
         isinstance(e, http.client.BadStatusLine) and not isinstance(e, http.client.RemoteDisconnected)
         for e in chain
     ):
-        return NotPrometheus(f"{clause}: the Prometheus API was expected")
-    return PrometheusUnreachable(clause)
+        return errors.NotPrometheus(f"{clause}: the Prometheus API was expected")
+    return errors.PrometheusUnreachable(clause)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    waiting: list[object] = [error]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, BaseException) and id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            waiting += [one.__cause__, getattr(one, "reason", None), *one.args]
-
-
-class ApiServer(Protocol):
-    """The methods of the Kubernetes client that are used: reads, and requests through the proxy."""
-
-    @property
-    def address(self) -> str:
-        """The API server's name in messages."""
-        ...
-
-    def get(
-        self, path: str, params: Mapping[str, str | int | bool] | None = None, *, bytes_max: int = ...
-    ) -> bytes:
-        """Read a path; a refusal raises."""
-        ...
-
-    def request_raw(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str | int] | None = None,
-        fields: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = ...,
-        timeout_seconds: float | None = None,
-        preload: bool = True,
-    ) -> urllib3.BaseHTTPResponse:
-        """Send once and return any answer; urllib3's exceptions are not translated."""
-        ...
+def retry_if_transient(error: Exception) -> TryAgain | None:
+    """Return whether a request may be sent again, and the server's Retry-After."""
+    if isinstance(error, errors.PrometheusFailed) and error.is_transient:
+        return TryAgain(error.retry_after_seconds)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +216,7 @@ class ServiceProxy:
     Queries are GETs, which need the right `get` on `services/proxy`; `post` needs `create` as well.
     """
 
-    api: ApiServer
+    api: Client
     namespace: str
     service: str
     port: str
@@ -280,22 +237,18 @@ class ServiceProxy:
         return f"{self.api.address}{self.path}{self.path_prefix}"
 
     def send(self, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int) -> Reply:
-        """Ask once through the API server."""
         deadline = time.monotonic() + timeout_seconds
         target = f"{self.path}{self.path_prefix}{path}"
-        try:
+        with translated(self.address, bytes_max):
             response = self.api.request_raw(
                 "GET", target, params=fields or None, timeout_seconds=timeout_seconds, preload=False
             )
             return read_reply(response, bytes_max, deadline)
-        except FAILURES as error:
-            raise translate(error, self.address, bytes_max) from error
 
     def post(
         self, path: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float
     ) -> urllib3.BaseHTTPResponse:
-        """Ask once through the API server."""
-        try:
+        with translated(self.address):
             return self.api.request_raw(
                 "POST",
                 f"{self.path}{self.path_prefix}{path}",
@@ -304,8 +257,6 @@ class ServiceProxy:
                 timeout_seconds=timeout_seconds,
                 preload=False,
             )
-        except FAILURES as error:
-            raise translate(error, self.address, 0) from error
 
     def close(self) -> None:
         """Do nothing: the owner of the API server's session closes it."""

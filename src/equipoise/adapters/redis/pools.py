@@ -1,6 +1,5 @@
 """The port `Pools` on Redis. Each call sends its version of the tiers, which the script checks."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
@@ -8,9 +7,8 @@ from typing import Any
 from redis import Redis, RedisCluster
 
 from equipoise.adapters.redis.connect import eviction_of
-from equipoise.adapters.redis.errors import IN_DOUBT, Request, WrongKeyType, certain, explained
-from equipoise.adapters.redis.scripts import Scripts
-from equipoise.adapters.redis.snapshot import PoolsReader
+from equipoise.adapters.redis.scripts import IN_DOUBT, Request, Scripts, WrongKeyType, certain, explained
+from equipoise.adapters.redis.snapshot import PoolsReader, version_of
 from equipoise.core.decision import (
     MovePod,
     RegisterPod,
@@ -90,7 +88,6 @@ class RedisPools:
         self._read_tiers(self._read_config(), self._key)
 
     def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> PoolsSnapshot:
-        """Read every pod, each atomically; with `is_thorough` also keys that no set refers to."""
         tiers, pods = self._reader.scan() if is_thorough else ([], [])
         pods = list(dict.fromkeys([*pods, *also]))
         for _ in range(TRIES):
@@ -108,10 +105,10 @@ class RedisPools:
     ) -> list[PoolAnswer]:
         """Move idle pods; return one answer for each, and move none twice."""
         current = self._current_config()
-        if _version(current[0]) != version:
+        if version_of(current[0]) != version:
             self._config = None
             current = self._current_config()
-        if _version(current[0]) != version:
+        if version_of(current[0]) != version:
             return [PoolAnswer(PoolCode.CONFIG_CHANGED, move.pod) for move in moves]
         mark = "1" if marks_busy else ""
         calls = [
@@ -131,33 +128,27 @@ class RedisPools:
         return answers
 
     def register(self, pod: str, uid: str, epoch: int | None, metadata: str = "") -> PoolAnswer:
-        """Add a pod to a tier."""
         return self._about_pod("register", pod, uid, _epoch(epoch), metadata)
 
     def unregister(self, pod: str, uid: str, epoch: int | None) -> PoolAnswer:
-        """Remove a pod that no longer exists."""
         return self._about_pod("unregister", pod, uid, _epoch(epoch))
 
     def allocate(self, call: str, tier: str = "") -> PoolAnswer:
-        """Assign a free pod to a call."""
         return self._about_call("allocate", call, *self._spans, tier)
 
     def release(self, call: str, pod: str = "") -> PoolAnswer:
         return self._about_call("release", call, pod)
 
     def heartbeat(self, call: str) -> PoolAnswer:
-        """Renew the lease of a call."""
         return self._about_call("heartbeat", call, *self._spans)
 
     def drain(self, pod: str, uid: str = "") -> PoolAnswer:
-        """Assign no more calls to the pod."""
         return self._about_pod("drain", pod, uid)
 
     def undrain(self, pod: str, uid: str = "") -> PoolAnswer:
         return self._about_pod("undrain", pod, uid)
 
     def recover(self, pods: Sequence[str], epoch: int | None) -> list[PoolAnswer]:
-        """Free pods that no call holds."""
         return self._about_pods("recover", pods, [[_epoch(epoch), self._spans[0]]] * len(pods))
 
     def reconcile(self, actions: Sequence[RegistrationAction], epoch: int | None) -> list[PoolAnswer]:
@@ -172,7 +163,6 @@ class RedisPools:
         return answers
 
     def repair(self, pod: str, epoch: int | None) -> PoolAnswer:
-        """Repair contradictory keys of a pod."""
         return self._about_pod("fsck", pod, _epoch(epoch))
 
     def forget_odd_epoch(self) -> PoolAnswer:
@@ -180,7 +170,6 @@ class RedisPools:
         return self._about_pod("fsck", "", "")
 
     def set_config(self, text: str, version: str, tiers_to_empty: Sequence[str] = ()) -> PoolAnswer:
-        """Replace the tiers if the config still has this version."""
         self._config = None
         request = Request()
         with certain(request):
@@ -189,13 +178,13 @@ class RedisPools:
                 # Also our own write, whose answer was lost, and which was then asked for again. It is written
                 # once more, since a replica could say the same of what its primary has forgotten.
                 tiers_to_empty = ()
-            elif _version(before) != version:
+            elif version_of(before) != version:
                 return PoolAnswer(PoolCode.CONFIG_CHANGED)
             words = [before or "", self._dry(""), text, *tiers_to_empty]
             code, *rest = self._scripts.run("set_config", words, request)
             if code == PoolCode.CONFIG_CHANGED and self._read_config() == text:
                 code = PoolCode.STORED.value
-        detail = _version(text) if code == PoolCode.STORED else ""
+        detail = version_of(text) if code == PoolCode.STORED else ""
         answer = PoolAnswer(PoolCode(code), tier=rest[0] if rest else "", detail=detail)
         return self._certainly("set_config", answer, request)
 
@@ -203,9 +192,7 @@ class RedisPools:
         self, writer: str, pod: str, *arguments: str, request: Request | None = None
     ) -> PoolAnswer:
         request = request or Request()
-        code, *rest = self._run(writer, request, pod, *arguments)
-        tier, detail = [*rest, "", ""][:2]
-        return self._certainly(writer, PoolAnswer(PoolCode(code), pod, tier, detail), request)
+        return self._answer(writer, pod, self._run(writer, request, pod, *arguments), request)
 
     def _about_pods(
         self, writer: str, pods: Sequence[str], arguments: Sequence[Sequence[str]]
@@ -221,22 +208,24 @@ class RedisPools:
         answers = []
         for pod, words, reply, request in zip(pods, arguments, replies, requests, strict=True):
             try:
-                code, *rest = _expect_answer(reply)
-                if code == PoolCode.CONFIG_CHANGED:
+                answered = _expect_answer(reply)
+                if answered[0] == PoolCode.CONFIG_CHANGED:
                     self._config = None
-                    answer = self._about_pod(writer, pod, *words, request=request)
+                    answers.append(self._about_pod(writer, pod, *words, request=request))
                 else:
-                    tier, detail = [*rest, "", ""][:2]
-                    answer = self._certainly(writer, PoolAnswer(PoolCode(code), pod, tier, detail), request)
-                answers.append(answer)
+                    answers.append(self._answer(writer, pod, answered, request))
             except EquipoiseError as error:
                 answers.append(failed(error, pod))
         return answers
 
     def _about_call(self, writer: str, call: str, *arguments: str) -> PoolAnswer:
         request = Request()
-        code, *rest = self._run(writer, request, call, *arguments)
-        pod, tier, detail = [*rest, "", "", ""][:3]
+        code, pod, *rest = [*self._run(writer, request, call, *arguments), ""]
+        return self._answer(writer, pod, [code, *rest], request)
+
+    def _answer(self, writer: str, pod: str, answered: Sequence[str], request: Request) -> PoolAnswer:
+        """Return a script's answer: a code, then a tier and a detail where it has them."""
+        code, tier, detail = [*answered, "", ""][:3]
         return self._certainly(writer, PoolAnswer(PoolCode(code), pod, tier, detail), request)
 
     def _certainly(self, writer: str, answer: PoolAnswer, request: Request) -> PoolAnswer:
@@ -291,10 +280,6 @@ def _expect_answer(reply: list[Any] | WorldFailed) -> list[Any]:
     if isinstance(reply, WorldFailed):
         raise reply
     return reply
-
-
-def _version(text: str | None) -> str:
-    return "" if not text else hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def _epoch(epoch: int | None) -> str:

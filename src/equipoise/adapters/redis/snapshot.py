@@ -15,8 +15,7 @@ import msgspec
 from redis import Redis, RedisCluster
 
 from equipoise.adapters.http import one_line
-from equipoise.adapters.redis.errors import explained
-from equipoise.adapters.redis.scripts import Scripts
+from equipoise.adapters.redis.scripts import Scripts, explained
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 from equipoise.core.pools import EPOCH_MAX, PodKeys, PoolsSnapshot, TierKeys
 
@@ -88,13 +87,13 @@ def decode_pages(prefix: str, pages: Sequence[SnapshotPage]) -> PoolsSnapshot:
     for page in pages:
         seen.read(prefix, page)
     config, epoch, pools = pages[-1][:3]
-    for tier, kind, free, *_ in pools:
-        _expect_text(tier, kind, free)
+    if not all(isinstance(word, str) for tier in pools for word in tier[:3]):
+        raise TypeError("the name of a tier, or the type of a key, is no text")
     is_epoch = isinstance(epoch, str) and EPOCH.fullmatch(epoch) is not None and int(epoch) <= EPOCH_MAX
     return PoolsSnapshot(
         prefix=prefix,
         config=config,
-        version="" if not config else hashlib.sha1(config.encode(), usedforsecurity=False).hexdigest(),
+        version=version_of(config),
         epoch=int(epoch) if is_epoch and epoch else None,
         pools=tuple(
             TierKeys(tier, kind, free, tuple(seen.assigned[tier]), seen.available[tier])
@@ -108,9 +107,9 @@ def decode_pages(prefix: str, pages: Sequence[SnapshotPage]) -> PoolsSnapshot:
     )
 
 
-def _expect_text(*words: object) -> None:
-    if not all(isinstance(word, str) for word in words):
-        raise TypeError("the name of a tier, or the type of a key, is no text")
+def version_of(config: str | None) -> str:
+    """Return the version of the tiers, by which a change of them is noticed; empty without tiers."""
+    return hashlib.sha1(config.encode(), usedforsecurity=False).hexdigest() if config else ""
 
 
 def _calls_of(score: str | int | None) -> float | None:

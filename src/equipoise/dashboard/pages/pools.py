@@ -1,130 +1,104 @@
 """The pools page: tiers with their targets, idle and busy pods, and moves."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from equipoise.core.decision import MovePod, Record
-from equipoise.dashboard.charts import Bar, Line, bars, by_name, dots, over_time
-from equipoise.dashboard.page import (
-    Chart,
-    Fact,
-    Page,
-    Table,
-    count,
-    counted,
-    figure,
-    items,
-    mapping,
-    moment,
-    text,
-)
-from equipoise.dashboard.summary import Figures, numbers_of, page_of
+from equipoise.dashboard.charts import Bar, Line, bars, by_name, dashes, over_time
+from equipoise.dashboard.page import Chart, Figures, Page, Table, facts_of, numbers_of, page_of
+from equipoise.dashboard.values import Json, counted, figure, moment, text
 
-BALANCER = "pools"
 TIERS_MAX = 24
 LINES_MAX = 6
 LOOKS_MAX = 400
 ACTIONS_MAX = 50
+TOLD_MAX = 6
+"""The maximum number of tiers in the words for screen readers."""
 STAYS = {"idle": "good", "busy": "actual", "leased": "cold", "draining": "muted"}
 """The states of pods, and their colours."""
+TIER_FACTS = (
+    ("Pods", "pods", "in all tiers"),
+    ("Missing", "missing", "more pods are demanded than there are"),
+    ("Kept: busy", "skipped_busy", "pods of tiers over target that serve a call"),
+    ("Kept: leased", "skipped_leased", "pods of tiers over target that somebody holds"),
+    ("Kept: draining", "skipped_draining", "pods of tiers over target that get no more calls"),
+)
+ROSTER_FACTS = (
+    ("Listed", "listed", "pods that Kubernetes has"),
+    ("Registered", "registered", "pods that the tiers have"),
+    ("Missing", "missing", "registered, and not in the list"),
+    ("Unready", "unready", "in a tier, and not ready"),
+    ("Loss allowed", "lost_max", "without proof; more waits for a person"),
+)
 
 
 def page(records: Sequence[Record]) -> Page:
     """Return the page of the fleets of tiers; records are newest first."""
-    return page_of("Pools", BALANCER, "subject", records, _figures)
+    return page_of("Pools", "pools", "subject", records, _figures)
 
 
 def _figures(records: Sequence[Record]) -> Figures:
-    if mapping(numbers_of(records[0]).get("targets")):
-        return Figures(
-            facts=tuple(_facts(records[0])),
-            charts=(_tiers(records), _over_time(records)),
-            tables=(_counts(records), _actions_table(records)),
-        )
-    return Figures(facts=tuple(_roster(records[0])), tables=(_actions_table(records),))
-
-
-def _facts(newest: Record) -> Iterator[Fact]:
-    numbers = numbers_of(newest)
-    for name, key, note in (
-        ("Pods", "pods", "in all tiers"),
-        ("Missing", "missing", "more pods are demanded than there are"),
-        ("Kept: busy", "skipped_busy", "pods of tiers over target that serve a call"),
-        ("Kept: leased", "skipped_leased", "pods of tiers over target that somebody holds"),
-        ("Kept: draining", "skipped_draining", "pods of tiers over target that get no more calls"),
-    ):
-        value = count(numbers.get(key))
-        if value is not None and (value or key == "pods"):
-            yield Fact(name, f"{value:,}", note)
-
-
-def _roster(newest: Record) -> Iterator[Fact]:
-    numbers = numbers_of(newest)
-    for name, key, note in (
-        ("Listed", "listed", "pods that Kubernetes has"),
-        ("Registered", "registered", "pods that the tiers have"),
-        ("Missing", "missing", "registered, and not in the list"),
-        ("Unready", "unready", "in a tier, and not ready"),
-        ("Loss allowed", "lost_max", "without proof; more waits for a person"),
-    ):
-        value = count(numbers.get(key))
-        if value is not None:
-            yield Fact(name, f"{value:,}", note)
+    numbers = numbers_of(records[0])
+    if not numbers["targets"].items():
+        return Figures(facts_of(numbers, "", ROSTER_FACTS), tables=(_actions_table(records),))
+    above_zero = [row for row in TIER_FACTS if row[1] == "pods" or numbers[row[1]].count]
+    return Figures(
+        facts=facts_of(numbers, "", above_zero),
+        charts=(_tiers(records[0]), _over_time(records)),
+        tables=(_counts(records[0]), _actions_table(records)),
+    )
 
 
 def _members(record: Record) -> dict[str, Counter[str]]:
     """Return each tier's pods by state; empty without an observation."""
     found: dict[str, Counter[str]] = {}
-    for part in items(record.observation.get("tiers")):
-        tier = mapping(part)
-        name = tier.get("name")
+    for tier in Json(record.observation)["tiers"]:
+        name = tier["name"].value
         if isinstance(name, str):
-            stays = (mapping(pod).get("stay") for pod in items(tier.get("pods")))
+            stays = (pod["stay"].value for pod in tier["pods"])
             found[name] = Counter(stay for stay in stays if isinstance(stay, str))
     return found
 
 
-def _counts_by_tier(numbers: Mapping[str, object], key: str) -> dict[str, int]:
-    found = {name: count(value) for name, value in mapping(numbers.get(key)).items()}
-    return {name: value for name, value in found.items() if value is not None}
+def _by_tier(numbers: Json) -> dict[str, int]:
+    return {name: value for name, part in numbers.items() if (value := part.count) is not None}
 
 
-def _tiers(records: Sequence[Record]) -> Chart | None:
+def _tiers(newest: Record) -> Chart | None:
     """Return a bar of each tier's pods by state, with its target as a line."""
-    newest = records[0]
-    numbers = newest.decision.reason.numbers
-    targets, assigned = _counts_by_tier(numbers, "targets"), _counts_by_tier(numbers, "assigned")
+    numbers = Json(newest.decision.reason.numbers)
+    targets, assigned = _by_tier(numbers["targets"]), _by_tier(numbers["assigned"])
     members = _members(newest)
     names = list(targets)[:TIERS_MAX]
     if not names:
         return None
-    shown = [text(name) for name in names]
     series = []
     if all(name in members for name in names):
-        for stay, colour in STAYS.items():
-            values = [Bar(text(name), members[name][stay]) for name in names]
-            if any(bar.value for bar in values):
-                series.append(bars(stay, colour, values, stack="pods"))
+        series = [
+            bars(stay, colour, [Bar(text(name), members[name][stay]) for name in names], stack="pods")
+            for stay, colour in STAYS.items()
+            if any(members[name][stay] for name in names)
+        ]
     if not series:
         series.append(bars("pods", "actual", [Bar(text(name), assigned.get(name)) for name in names]))
-    target_dots = [Bar(text(name), targets[name]) for name in names]
-    series.append(dots("target", "target", target_dots, symbol="rect"))
-    words = "; ".join(f"{text(name)} has {assigned.get(name, '-')} of {targets[name]}" for name in names[:6])
-    more = f"; and {len(targets) - 6} more tiers" if len(targets) > 6 else ""  # noqa: PLR2004 - as above
-    return Chart("Tiers and their targets", by_name("pods", shown, series), f"{words}{more}.")
+    series.append(dashes("target", "target", [Bar(text(name), targets[name]) for name in names]))
+    told = [f"{text(name)} has {assigned.get(name, '-')} of {targets[name]}" for name in names[:TOLD_MAX]]
+    if len(targets) > TOLD_MAX:
+        told.append(f"and {len(targets) - TOLD_MAX} more tiers")
+    options = by_name("pods", [text(name) for name in names], series)
+    return Chart("Tiers and their targets", options, f"{'; '.join(told)}.")
 
 
 def _over_time(records: Sequence[Record]) -> Chart | None:
-    """Return the number of pods of each tier over time."""
     snapshots = []
     for record in reversed(records[:LOOKS_MAX]):
-        assigned = _counts_by_tier(record.decision.reason.numbers, "assigned")
+        assigned = _by_tier(Json(record.decision.reason.numbers)["assigned"])
         snapshots.append((record.at, assigned))
         if moved := _moved(record, assigned):
             snapshots.append((record.at, moved))
         if record.streak is not None:
-            snapshots.append((record.streak.until, _counts_by_tier(record.streak.reason.numbers, "assigned")))
-    names = list(_counts_by_tier(numbers_of(records[0]), "targets"))[:LINES_MAX]
+            snapshots.append((record.streak.until, _by_tier(numbers_of(record)["assigned"])))
+    names = list(_by_tier(numbers_of(records[0])["targets"]))[:LINES_MAX]
     if len(snapshots) < 2 or not names:  # noqa: PLR2004 - one point is no course
         return None
     colours = ("actual", "cold", "good", "hot", "target", "muted")
@@ -147,15 +121,15 @@ def _moved(record: Record, assigned: Mapping[str, int]) -> dict[str, int]:
     return dict(after) if moves else {}
 
 
-def _counts(records: Sequence[Record]) -> Table | None:
-    numbers = records[0].decision.reason.numbers
-    targets, assigned = _counts_by_tier(numbers, "targets"), _counts_by_tier(numbers, "assigned")
-    members = _members(records[0])
-    kinds = mapping(records[0].policy.get("tiers"))
+def _counts(newest: Record) -> Table:
+    numbers = Json(newest.decision.reason.numbers)
+    targets, assigned = _by_tier(numbers["targets"]), _by_tier(numbers["assigned"])
+    members = _members(newest)
+    kinds = Json(newest.policy)["tiers"]
     rows = tuple(
         (
             text(name),
-            text(mapping(kinds.get(name)).get("type")) or "-",
+            kinds[name]["type"].text or "-",
             figure(targets[name]),
             figure(assigned.get(name)),
             *(figure(members[name][stay] if name in members else None) for stay in STAYS),
@@ -163,16 +137,14 @@ def _counts(records: Sequence[Record]) -> Table | None:
         for name in list(targets)[:TIERS_MAX]
     )
     figures = ("Target", "Pods", "Idle", "Busy", "Leased", "Draining")
-    return Table("Tiers", ("Tier", "Type", *figures), rows, figures) if rows else None
+    return Table("Tiers", ("Tier", "Type", *figures), rows, figures)
 
 
-def _actions_table(records: Sequence[Record]) -> Table | None:
-    """Return the moves and other actions, newest first."""
+def _actions_table(records: Sequence[Record]) -> Table:
     rows: list[tuple[str, ...]] = []
     for record in records:
         for one in record.outcomes:
-            action = one.action
-            tiers = ("-", "-")
+            action, tiers = one.action, ("-", "-")
             if isinstance(action, MovePod):
                 tiers = (text(action.source), text(action.destination))
             name = type(action).__name__
@@ -180,4 +152,4 @@ def _actions_table(records: Sequence[Record]) -> Table | None:
         if len(rows) >= ACTIONS_MAX:
             break
     columns = ("When", "Action", "Pod", "From", "To", "Came of it")
-    return Table("Moves and changes", columns, tuple(rows[:ACTIONS_MAX])) if rows else None
+    return Table("Moves and changes", columns, tuple(rows[:ACTIONS_MAX]))

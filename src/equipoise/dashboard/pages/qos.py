@@ -1,30 +1,16 @@
 """The qos page: a node's usage against its waterlines, and its pods in the order of actions."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from equipoise.core.decision import Action, EvictPod, Record, RestorePod, ThrottlePod
 from equipoise.core.errors import DECODE_ERRORS
-from equipoise.dashboard.charts import Bar, Level, Line, Options, bars, by_name, over_time
-from equipoise.dashboard.page import (
-    Chart,
-    Fact,
-    Page,
-    Table,
-    amount,
-    count,
-    counted,
-    figure,
-    items,
-    mapping,
-    mebibytes,
-    moment,
-    number,
-    text,
-)
-from equipoise.dashboard.summary import Figures, numbers_of, page_of
+from equipoise.dashboard.charts import Bar, Level, Line, Options, Point, bars, by_name, over_time
+from equipoise.dashboard.page import Chart, Fact, Figures, Page, Table, numbers_of, page_of
+from equipoise.dashboard.values import Json, amount, counted, figure, mebibytes, moment, text
+from equipoise.qos.decide import allowed_actions
 from equipoise.qos.observation import (
     COMPARATORS,
     METRICS,
@@ -36,9 +22,7 @@ from equipoise.qos.observation import (
     sorted_by,
 )
 from equipoise.qos.policy import QosPolicy
-from equipoise.qos.selection import allowed_actions
 
-BALANCER = "qos"
 RULES_MAX = 12
 LINES_MAX = 6
 LOOKS_MAX = 400
@@ -46,6 +30,7 @@ STEPS_MAX = 40
 NANOS = 1e9
 MILLI = 1000.0
 PODS_MAX = 60
+WATERLINE = Level("waterline", 100.0, "limit")
 PAST: dict[type, str] = {EvictPod: "evicted", ThrottlePod: "throttled", RestorePod: "restored"}
 DONE = frozenset({"Accepted", "Done"})
 COLOURS = {"evicted": "bad", "throttled": "hot", "restored": "good"}
@@ -55,33 +40,30 @@ VERBS: dict[type, str] = {EvictPod: "evict", ThrottlePod: "throttle", RestorePod
 
 def page(records: Sequence[Record]) -> Page:
     """Return the page of the nodes with waterlines; records are newest first."""
-    return page_of("Quality of service", BALANCER, "node", records, _figures)
+    return page_of("Quality of service", "qos", "node", records, _figures)
 
 
 def _figures(records: Sequence[Record]) -> Figures:
     observed = [record for record in records if record.observation] or records[:1]
     # At rest there is no order of acting to be seen: what is shown is the last time that there was.
-    acted = next(
-        (record for record in observed if record.decision.actions or record.decision.held), observed[0]
-    )
+    acted = next((one for one in observed if one.decision.actions or one.decision.held), observed[0])
+    numbers = numbers_of(records[0])
+    rules, ordered = _rules_of(numbers), _sorted_pods(acted)
     return Figures(
-        facts=tuple(_facts(records[0], observed[0])),
-        charts=(_waterlines(records[0]), _over_time(records), _in_order(acted), *_gaps(records)),
-        tables=(_rules(records[0]), _pods_table(acted), _steps(records)),
+        facts=_facts(numbers, Json(observed[0].observation)),
+        charts=(_waterlines(rules), _over_time(records), _in_order(ordered, acted.at), *_gaps(records)),
+        tables=(_rules(rules), _pods_table(ordered), _steps(records)),
     )
 
 
-def measured(metric: str, value: float | None) -> tuple[float | None, str]:
-    """Return a value of a metric, or of its gap, in its display unit."""
+def _measured(metric: str, value: float | None) -> tuple[float | None, str]:
     known = METRICS.get(metric)
     if known is None or not known.is_quantifiable:
         return value, "%" if "pressure" in metric else "load"
-    if known.is_share:
-        return value, "%"
-    return released(metric, value)
+    return (value, "%") if known.is_share else _released(metric, value)
 
 
-def released(metric: str, value: float | None) -> tuple[float | None, str]:
+def _released(metric: str, value: float | None) -> tuple[float | None, str]:
     """Return what an action releases, or the remaining gap: in cores or MiB."""
     known = METRICS.get(metric)
     if known is not None and known.resource is NodeResource.MEMORY:
@@ -89,68 +71,86 @@ def released(metric: str, value: float | None) -> tuple[float | None, str]:
     return (None if value is None else value / MILLI), "cores"
 
 
-def _facts(newest: Record, observed: Record) -> Iterator[Fact]:
-    numbers, node = numbers_of(newest), observed.observation
-    size = number(node.get("cpu_nanos"))
-    if size is not None:
-        yield Fact("CPU", amount(size / NANOS, "cores"), "of the node")
-    memory = number(node.get("memory_bytes"))
+def _facts(numbers: Json, node: Json) -> Iterator[Fact]:
+    cpu_nanos, memory = node["cpu_nanos"].number, node["memory_bytes"].number
+    if cpu_nanos is not None:
+        yield Fact("CPU", amount(cpu_nanos / NANOS, "cores"), "of the node")
     if memory is not None:
         yield Fact("Memory", amount(mebibytes(memory), "MiB"), "of the node")
-    pods, eligible = count(numbers.get("pods")), count(numbers.get("eligible"))
+    keys = ("pods", "eligible", "unknown", "budget")
+    pods, eligible, unknown, budget = (numbers[key].count for key in keys)
     if pods is not None:
         yield Fact("Pods", f"{pods:,}", "" if eligible is None else f"{eligible:,} may be acted on now")
-    unknown = count(numbers.get("unknown"))
-    if unknown and any(rule.get("state") == "Crossed" for _, rule in _rules_of(numbers)):
+    if unknown and any(rule.is_crossed for rule in _rules_of(numbers)):
         yield Fact("Unknown", counted(unknown, "pod"), "whose usage could not be read")
-    budget = count(numbers.get("budget"))
     if budget is not None:
         yield Fact("Budget", counted(budget, "eviction"), "in one round")
-    if node.get("is_scheduling_disabled") is True:
+    if node["is_scheduling_disabled"].value is True:
         yield Fact("Scheduling", "disabled", "no new pod may come")
 
 
-def _rules_of(numbers: Mapping[str, object]) -> list[tuple[str, Mapping[str, Any]]]:
-    found = [(text(key), mapping(rule)) for key, rule in mapping(numbers.get("rules")).items()]
-    return [(key, rule) for key, rule in found if key and rule][:RULES_MAX]
+class Rule(NamedTuple):
+    """How one rule stood, as far as it was recorded."""
+
+    key: str
+    metric: str
+    usage: float | None
+    waterline: float | None
+    state: str
+    action: str
+    is_crossed: bool
+    is_preview: bool
+
+    @property
+    def percent(self) -> float | None:
+        """The usage in percent of the waterline, so that all rules share one scale."""
+        if self.usage is None or not self.waterline or self.waterline < 0:
+            return None
+        return self.usage / self.waterline * 100
 
 
-def _share(rule: Mapping[str, Any]) -> float | None:
-    """Return usage in percent of its waterline."""
-    usage, waterline = number(rule.get("usage")), number(rule.get("waterline"))
-    return None if usage is None or not waterline or waterline < 0 else usage / waterline * 100
-
-
-def _waterlines(newest: Record) -> Chart | None:
-    """Return each rule's usage in percent of its waterline, so that all share one scale."""
-    rules = [(key, rule) for key, rule in _rules_of(numbers_of(newest)) if _share(rule) is not None]
-    if not rules:
-        return None
-    values = [
-        Bar(key, _share(rule), "bad" if rule.get("state") == "Crossed" else "", _label(rule))
-        for key, rule in rules
+def _rules_of(numbers: Json) -> list[Rule]:
+    found = [
+        Rule(
+            text(key),
+            rule["metric"].text,
+            rule["usage"].number,
+            rule["waterline"].number,
+            rule["state"].text,
+            rule["action"].text,
+            is_crossed=rule["state"].value == "Crossed",
+            is_preview=rule["preview"].value is True,
+        )
+        for key, rule in numbers["rules"].items()
+        if rule.items()
     ]
-    series = [bars("usage", "actual", values, levels=[Level("waterline", 100.0, "limit")])]
-    crossed = sum(rule.get("state") == "Crossed" for _, rule in rules)
-    words = f"Crossed: {crossed} of {counted(len(rules), 'waterline')}."
-    options = by_name("% of the waterline", [key for key, _ in rules], series)
+    return [rule for rule in found if rule.key][:RULES_MAX]
+
+
+def _waterlines(rules: Sequence[Rule]) -> Chart | None:
+    known = [rule for rule in rules if rule.percent is not None]
+    if not known:
+        return None
+    values = []
+    for rule in known:
+        usage, unit = _measured(rule.metric, rule.usage)
+        values.append(Bar(rule.key, rule.percent, "bad" if rule.is_crossed else "", amount(usage, unit)))
+    series = [bars("usage", "actual", values, levels=[WATERLINE])]
+    words = f"Crossed: {sum(rule.is_crossed for rule in known)} of {counted(len(known), 'waterline')}."
+    options = by_name("% of the waterline", [rule.key for rule in known], series)
     return Chart("Usage against waterlines", options, words)
-
-
-def _label(rule: Mapping[str, Any]) -> str:
-    return amount(*measured(text(rule.get("metric")), number(rule.get("usage"))))
 
 
 def _over_time(records: Sequence[Record]) -> Chart | None:
     """Return usage over time: one point per record, and one for the end of its streak."""
-    keys = [key for key, _ in _rules_of(numbers_of(records[0]))][:LINES_MAX]
-    points: dict[str, list[tuple[float, float | None]]] = {key: [] for key in keys}
+    keys = [rule.key for rule in _rules_of(numbers_of(records[0]))][:LINES_MAX]
+    points: dict[str, list[Point]] = {key: [] for key in keys}
     for record in reversed(records[:LOOKS_MAX]):
-        samples = [(record.at, record.decision.reason.numbers)]
+        samples = [(record.at, Json(record.decision.reason.numbers))]
         if record.streak is not None:
-            samples.append((record.streak.until, record.streak.reason.numbers))
+            samples.append((record.streak.until, numbers_of(record)))
         for at, numbers in samples:
-            shares = {key: _share(rule) for key, rule in _rules_of(mapping(numbers))}
+            shares = {rule.key: rule.percent for rule in _rules_of(numbers)}
             for key in keys:
                 points[key].append((at, shares.get(key)))
     known = [key for key in keys if sum(value is not None for _, value in points[key]) > 1]
@@ -158,86 +158,69 @@ def _over_time(records: Sequence[Record]) -> Chart | None:
         return None
     colours = ("actual", "target", "cold", "good", "muted", "hot")
     lines = [Line(key, colour, points[key]) for key, colour in zip(known, colours, strict=False)]
-    levels = [Level("waterline", 100.0, "limit")]
     words = f"Usage of {counted(len(known), 'metric')} in percent of its waterline, look by look."
-    return Chart("Usage over time", over_time("% of the waterline", lines, levels=levels), words)
+    return Chart("Usage over time", over_time("% of the waterline", lines, [WATERLINE]), words)
 
 
 def _gaps(records: Sequence[Record]) -> Iterator[Chart]:
     """Return how the last throttles and evictions closed each metric's gap, step by step."""
-    acted = next((record for record in records if any(map(_is_taking, record.decision.actions))), None)
+    taking = EvictPod | ThrottlePod
+    acted = next(
+        (one for one in records if any(isinstance(each, taking) for each in one.decision.actions)), None
+    )
     if acted is None:
         return
     done = [one.action for one in acted.outcomes if one.result in DONE]
-    numbers = mapping(mapping(acted.decision.reason.numbers).get("gaps"))
+    gaps = Json(acted.decision.reason.numbers)["gaps"]
     steps = (done if acted.outcomes else acted.decision.actions)[:STEPS_MAX]
     for side, kind in (("evict", EvictPod), ("throttleDown", ThrottlePod)):
-        for metric, start in list(mapping(numbers.get(side)).items())[:2]:
-            own = [action for action in steps if isinstance(action, kind) and metric in _after(action)]
-            begin = number(start)
-            if own and begin is not None:
-                yield _closing(text(metric), begin, own)
+        for metric, start in gaps[side].items()[:2]:
+            own = [one for one in steps if isinstance(one, kind) and metric in (one.gap_after or {})]
+            if own and start.number is not None:
+                yield _closing(text(metric), start.number, own)
 
 
-def _is_taking(action: Action) -> bool:
-    return isinstance(action, EvictPod | ThrottlePod)
-
-
-def _after(action: Action) -> Mapping[str, Any]:
-    return mapping(getattr(action, "gap_after", None))
+def _gap_after(action: Action, metric: str) -> float | None:
+    return Json(getattr(action, "gap_after", None))[metric].number
 
 
 def _closing(metric: str, begin: float, steps: Sequence[Action]) -> Chart:
-    gaps: list[tuple[str, float | None]] = [("before", begin)]
+    gaps: list[tuple[str, str, float | None]] = [("before", "before", begin)]
     for position, action in enumerate(steps, 1):
-        gap = number(_after(action).get(metric))
-        gaps.append((f"{position}. {VERBS[type(action)]} {text(action.pod)}", gap))
-    unit = released(metric, None)[1]
-    values = [Bar(name, released(metric, gap)[0], _closed(gap)) for name, gap in gaps]
+        verb = f"{position}. {VERBS[type(action)]}"
+        gaps.append((verb, f"{verb} {text(action.pod)}", _gap_after(action, metric)))
+    unit = _released(metric, None)[1]
+    values = []
+    for _, name, gap in gaps:
+        colour = "" if gap is None else "bad" if gap > 0 else "good"
+        values.append(Bar(name, _released(metric, gap)[0], colour))
     series = [bars("gap", "muted", values, levels=[Level("closed", 0.0, "target")])]
-    words = (
-        f"The gap of {metric} goes from {amount(values[0].value, unit)} to "
-        f"{amount(values[-1].value, unit)} in {counted(len(steps), 'step')}."
-    )
-    options = by_name(unit, [name.rpartition(" ")[0] or name for name, _ in gaps], series)
+    begin_text, end_text = amount(values[0].value, unit), amount(values[-1].value, unit)
+    words = f"The gap of {metric} goes from {begin_text} to {end_text} in {counted(len(steps), 'step')}."
+    options = by_name(unit, [verb for verb, _, _ in gaps], series)
     return Chart(f"Gap of {metric} after each step", options, words)
 
 
-def _closed(gap: float | None) -> str:
-    return "" if gap is None else "bad" if gap > 0 else "good"
-
-
-def _rules(newest: Record) -> Table | None:
+def _rules(rules: Sequence[Rule]) -> Table:
     rows = []
-    for key, rule in _rules_of(numbers_of(newest)):
-        metric = text(rule.get("metric"))
-        usage, unit = measured(metric, number(rule.get("usage")))
-        line, _ = measured(metric, number(rule.get("waterline")))
-        is_preview = " (preview)" if rule.get("preview") is True else ""
-        rows.append(
-            (
-                f"{key}{is_preview}",
-                metric,
-                unit,
-                figure(usage, unit),
-                figure(line, unit),
-                text(rule.get("state")),
-                text(rule.get("action")),
-            )
-        )
+    for rule in rules:
+        usage, unit = _measured(rule.metric, rule.usage)
+        line, _ = _measured(rule.metric, rule.waterline)
+        key = f"{rule.key} (preview)" if rule.is_preview else rule.key
+        amounts = (unit, figure(usage, unit), figure(line, unit))
+        rows.append((key, rule.metric, *amounts, rule.state, rule.action))
     columns = ("Rule", "Metric", "Unit", "Usage", "Waterline", "State", "Action")
-    return Table("Waterlines", columns, tuple(rows), ("Usage", "Waterline")) if rows else None
+    return Table("Waterlines", columns, tuple(rows), ("Usage", "Waterline"))
 
 
-def _steps(records: Sequence[Record]) -> Table | None:
-    """Return the actions step by step, newest round first."""
+def _steps(records: Sequence[Record]) -> Table:
     rows = []
     for record in records:
         for position, one in enumerate(record.outcomes, 1):
             action = one.action
             metric = text(getattr(action, "metric", ""))
-            freed, unit = released(metric, number(getattr(action, "release", None)))
-            left, _ = released(metric, number(_after(action).get(metric)))
+            freed, unit = _released(metric, Json(getattr(action, "release", None)).number)
+            left, _ = _released(metric, _gap_after(action, metric))
             rows.append(
                 (
                     moment(record.at),
@@ -254,8 +237,7 @@ def _steps(records: Sequence[Record]) -> Table | None:
         if len(rows) >= STEPS_MAX:
             break
     columns = ("When", "Step", "Action", "Pod", "Metric", "Unit", "Releases", "Gap after", "Came of it")
-    figures = ("Step", "Releases", "Gap after")
-    return Table("What was done", columns, tuple(rows[:STEPS_MAX]), figures) if rows else None
+    return Table("What was done", columns, tuple(rows[:STEPS_MAX]), ("Step", "Releases", "Gap after"))
 
 
 class SortedPods(NamedTuple):
@@ -266,57 +248,68 @@ class SortedPods(NamedTuple):
     outcomes: Mapping[str, str]
     """The result by pod: `evicted`, `held`, `planned`, or the server's answer."""
 
+    def outcome_of(self, pod: ObservedPod) -> str:
+        """Return what became of a pod; empty if nothing was meant for it."""
+        return self.outcomes.get(text(pod.key), "")
 
-def _in_order(record: Record) -> Chart | None:
-    """Return each pod's usage, in the order of actions."""
-    found = _sorted_pods(record)
+    def used_by(self, pod: ObservedPod) -> float | None:
+        """Return the pod's usage of the metric's resource, in cores or MiB."""
+        return _memory(pod) if self.metric.resource is NodeResource.MEMORY else _cores(pod)
+
+
+def _cores(pod: ObservedPod) -> float | None:
+    nanos = Json(pod.cpu_nanos).number
+    return None if nanos is None else nanos / NANOS
+
+
+def _memory(pod: ObservedPod) -> float | None:
+    return mebibytes(Json(pod.memory_bytes).number)
+
+
+def _in_order(found: SortedPods | None, at: float) -> Chart | None:
     if found is None or not found.pods:
         return None
     shown = found.pods[:PODS_MAX]
     unit = "MiB" if found.metric.resource is NodeResource.MEMORY else "cores"
     names = [f"{position}." for position in range(1, len(shown) + 1)]
-    done = sum(_outcome_of(pod, found) in COLOURS for pod in found.pods)
+    done = sum(found.outcome_of(pod) in COLOURS for pod in found.pods)
     more = f" The first {PODS_MAX} are drawn." if len(found.pods) > PODS_MAX else ""
     first = shown[0]
     words = (
-        f"{counted(len(found.pods), 'pod')} in the order of acting for {found.metric.name} at "
-        f"{moment(record.at)}; the first, {text(first.key)}, uses "
-        f"{amount(_used(first, found.metric), unit)}; {done} acted on.{more}"
+        f"{counted(len(found.pods), 'pod')} in the order of acting for {found.metric.name} at {moment(at)}; "
+        f"the first, {text(first.key)}, uses {amount(found.used_by(first), unit)}; {done} acted on.{more}"
     )
     return Chart("Pods in the order of acting", by_name(unit, names, list(_rows(found, shown))), words)
 
 
 def _rows(found: SortedPods, pods: Sequence[ObservedPod]) -> Iterator[Options]:
     """Yield the bars by result, one stacked row per result."""
-    became = [_outcome_of(pod, found) for pod in pods]
+    became = [found.outcome_of(pod) for pod in pods]
     kinds = [what if what in COLOURS else "waits" if what else "" for what in became]
     rows = {"": ("left alone", "muted"), "waits": ("held, planned or refused", "held")}
     rows |= {name: (name, colour) for name, colour in COLOURS.items()}
     for kind, (name, colour) in rows.items():
         if kind in kinds:
             values = [
-                Bar(text(pod.key), _used(pod, found.metric) if own == kind else None)
+                Bar(text(pod.key), found.used_by(pod) if own == kind else None)
                 for pod, own in zip(pods, kinds, strict=True)
             ]
             yield bars(name, colour, values, stack="pods")
 
 
-def _pods_table(record: Record) -> Table | None:
-    """Return the pods as rows of a table."""
-    found = _sorted_pods(record)
-    if found is None or not found.pods:
-        return None
+def _pods_table(found: SortedPods | None) -> Table:
+    pods = () if found is None else found.pods[:PODS_MAX]
     rows = tuple(
         (
             str(position),
             text(pod.key),
             text(pod.qos_class),
-            figure(number(pod.priority)),
+            figure(Json(pod.priority).number),
             figure(_cores(pod), "cores"),
-            figure(mebibytes(number(pod.memory_bytes)), "MiB"),
-            _outcome_of(pod, found) or text(pod.protection, 200) or "-",
+            figure(_memory(pod), "MiB"),
+            (found.outcome_of(pod) if found else "") or text(pod.protection, 200) or "-",
         )
-        for position, pod in enumerate(found.pods[:PODS_MAX], 1)
+        for position, pod in enumerate(pods, 1)
     )
     figures = ("Turn", "Priority", "CPU, cores", "Memory, MiB")
     columns = ("Turn", "Pod", "Class", "Priority", "CPU, cores", "Memory, MiB", "What")
@@ -330,8 +323,8 @@ def _sorted_pods(record: Record) -> SortedPods | None:
     except DECODE_ERRORS:
         return None
     metric, action = _metric(record)
-    spec = mapping(mapping(record.policy.get("actions")).get(action))
-    own = [name for name in items(spec.get("sortBy")) if isinstance(name, str) and name in COMPARATORS]
+    asked = [part.value for part in Json(record.policy)["actions"][action]["sortBy"]]
+    own = [name for name in asked if isinstance(name, str) and name in COMPARATORS]
     order = sorted_by(own or metric.chain, observation.pods)
     may = _eligible(record, observation)
     return SortedPods(metric, sorted(order, key=lambda pod: not may[pod.key]), _outcomes_by_pod(record))
@@ -343,27 +336,25 @@ def _eligible(record: Record, observation: Observation) -> dict[str, bool]:
         policy = QosPolicy.model_validate(record.policy)
     except DECODE_ERRORS:
         return {pod.key: not pod.protection for pod in observation.pods}
-    found = {}
-    for pod in observation.pods:
-        allowed = allowed_actions(policy, pod)
-        found[pod.key] = allowed is None or bool(allowed)
-    return found
+    allowed = {pod.key: allowed_actions(policy, pod) for pod in observation.pods}
+    return {key: names is None or bool(names) for key, names in allowed.items()}
 
 
 def _metric(record: Record) -> tuple[Metric, str]:
     """Return the metric that sorts the pods, and its action: the one acted on, else the nearest."""
-    rules = [mapping(rule) for rule in mapping(record.decision.reason.numbers.get("rules")).values()]
-    known = [rule for rule in rules if text(rule.get("metric")) in METRICS]
+    rules = [rule for _, rule in Json(record.decision.reason.numbers)["rules"].items()]
+    known = [rule for rule in rules if rule["metric"].text in METRICS]
     acted = [getattr(action, "metric", "") for action in record.decision.actions]
-    asked = [text(rule.get("metric")) for rule in sorted(known, key=_urgency)]
+    asked = [rule["metric"].text for rule in sorted(known, key=_urgency)]
     name = next((one for one in (*acted, *asked) if one in METRICS), "cpu_total_usage")
-    action = next((text(rule.get("action")) for rule in known if rule.get("metric") == name), "")
+    action = next((rule["action"].text for rule in known if rule["metric"].value == name), "")
     return METRICS[name], action
 
 
-def _urgency(rule: Mapping[str, object]) -> tuple[bool, bool, int]:
-    is_triggered, is_crossed = rule.get("triggered") is True, rule.get("state") == "Crossed"
-    return not is_triggered, not is_crossed, ORDER[str(rule.get("metric"))]
+def _urgency(rule: Json) -> tuple[bool, bool, int]:
+    """Sort triggered rules first, then crossed ones, then by the order of acting."""
+    is_triggered, is_crossed = rule["triggered"].value is True, rule["state"].value == "Crossed"
+    return not is_triggered, not is_crossed, ORDER[rule["metric"].text]
 
 
 def _outcomes_by_pod(record: Record) -> dict[str, str]:
@@ -375,17 +366,3 @@ def _outcomes_by_pod(record: Record) -> dict[str, str]:
             is_done = one.result in DONE
             found[text(one.action.pod)] = PAST[type(one.action)] if is_done else text(one.result)
     return found
-
-
-def _outcome_of(pod: ObservedPod, found: SortedPods) -> str:
-    return found.outcomes.get(text(pod.key), "")
-
-
-def _cores(pod: ObservedPod) -> float | None:
-    nanos = number(pod.cpu_nanos)
-    return None if nanos is None else nanos / NANOS
-
-
-def _used(pod: ObservedPod, metric: Metric) -> float | None:
-    is_memory = metric.resource is NodeResource.MEMORY
-    return mebibytes(number(pod.memory_bytes)) if is_memory else _cores(pod)

@@ -1,37 +1,31 @@
 """The recommendation page: a week of usage, the forecast with its band, and the advised replicas."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from equipoise.core.decision import Record
-from equipoise.dashboard.charts import Bar, Level, Line, Options, Point, bars, by_name, over_time
-from equipoise.dashboard.page import (
-    Chart,
-    Fact,
-    Page,
-    Table,
-    amount,
-    count,
-    counted,
-    figure,
-    items,
-    mapping,
-    mebibytes,
-    moment,
-    number,
-    quantity,
-    text,
-)
-from equipoise.dashboard.summary import Figures, numbers_of, page_of
+from equipoise.dashboard.charts import Bar, Level, Line, Point, bars, by_name, over_time
+from equipoise.dashboard.page import Chart, Fact, Figures, Page, Table, facts_of, numbers_of, page_of
+from equipoise.dashboard.values import Json, amount, counted, figure, mebibytes, moment, text
 
-BALANCER = "recommendation"
 WHOLE_LESS = 99.9
 """As in the reason: never 100 % while samples are missing."""
 POINTS_MAX = 500
 CONTAINERS_MAX = 20
 ADVICE_MAX = 20
 REPLICAS_MAX = 1_000_000
+CORES_FACTS = (
+    ("Request", "request_cores", "of one pod"),
+    ("95th percentile", "p95_cores", "of the workload, coming week included where it is predictable"),
+    ("Peak", "peak_cores", "of the workload in a week"),
+)
+LEVELS = {
+    "idlest hour": "lowest_median_cores",
+    "busiest hour": "highest_median_cores",
+    "95th percentile": "p95_cores",
+    "peak": "peak_cores",
+}
 
 
 class HpaUsage(NamedTuple):
@@ -42,144 +36,117 @@ class HpaUsage(NamedTuple):
     target_percent: int
 
 
+class Course(NamedTuple):
+    """The usage of the past week and of the coming day in cores, each mean at the middle of its span."""
+
+    past: list[Point]
+    ahead: list[Point]
+    upper: list[Point]
+    """The upper end of the forecast's band."""
+
+
 def page(records: Sequence[Record]) -> Page:
     """Return the page of workloads with advice; records are newest first."""
-    return page_of("Recommendation", BALANCER, "workload", records, _figures)
+    return page_of("Recommendation", "recommendation", "workload", records, _figures)
 
 
 def _figures(records: Sequence[Record]) -> Figures:
-    newest = records[0]
+    newest, course = records[0], _course(records[0])
+    numbers, hpa = numbers_of(newest), _hpa(newest)
     return Figures(
-        facts=tuple(_facts(newest)),
-        charts=(_usage(newest) or _levels(newest), _replicas(newest), _containers_drawn(newest)),
+        facts=_facts(numbers, hpa, Json(newest.decision.extra)["prediction"]),
+        charts=(
+            _usage(course) or _levels(numbers),
+            _replicas(numbers, hpa, course),
+            _containers_drawn(newest),
+        ),
         tables=(_containers(newest), _history(records)),
     )
 
 
-def _recommended(record: Record) -> Mapping[str, Any]:
-    return mapping(mapping(record.decision.extra).get("recommended"))
-
-
 def _hpa(record: Record) -> HpaUsage | None:
-    recommended = _recommended(record)
-    found = [count(recommended.get(name)) for name in ("minReplicas", "maxReplicas", "targetUtilization")]
-    low, high, target = found
+    recommended = Json(record.decision.extra)["recommended"]
+    keys = ("minReplicas", "maxReplicas", "targetUtilization")
+    low, high, target = (recommended[key].count for key in keys)
     if low is None or high is None or not target or not low <= high <= REPLICAS_MAX:
         return None
     return HpaUsage(low, high, target)
 
 
-def _facts(newest: Record) -> Iterator[Fact]:
-    numbers, hpa = numbers_of(newest), _hpa(newest)
+def _facts(numbers: Json, hpa: HpaUsage | None, prediction: Json) -> Iterator[Fact]:
     if hpa is not None:
-        yield Fact(
-            "Advice",
-            f"{hpa.replicas_min:,} to {counted(hpa.replicas_max, 'replica')}",
-            f"at {hpa.target_percent} % of the CPU request",
-        )
-    replicas = count(numbers.get("replicas"))
-    if replicas is not None:
-        yield Fact("Today", counted(replicas, "replica"))
-    for name, key, note in (
-        ("Request", "request_cores", "of one pod"),
-        ("95th percentile", "p95_cores", "of the workload, coming week included where it is predictable"),
-        ("Peak", "peak_cores", "of the workload in a week"),
-    ):
-        value = number(numbers.get(key))
-        if value is not None:
-            yield Fact(name, amount(value, "cores"), note)
-    coverage = number(numbers.get("coverage"))
+        replicas = f"{hpa.replicas_min:,} to {counted(hpa.replicas_max, 'replica')}"
+        yield Fact("Advice", replicas, f"at {hpa.target_percent} % of the CPU request")
+    today = numbers["replicas"].count
+    if today is not None:
+        yield Fact("Today", counted(today, "replica"))
+    yield from facts_of(numbers, "cores", CORES_FACTS)
+    coverage = numbers["coverage"].number
     if coverage is not None:
-        is_low = numbers.get("confidence") == "low"
+        is_low = numbers["confidence"].value == "low"
         percent = coverage * 100 if coverage >= 1 else min(coverage * 100, WHOLE_LESS)
         yield Fact("Coverage", amount(percent, "%"), "low confidence" if is_low else "of a week's samples")
-    prediction = mapping(mapping(newest.decision.extra).get("prediction"))
-    if prediction:
-        yield Fact(
-            "Forecast",
-            text(prediction.get("model")) or "none",
-            "predictable" if prediction.get("predictable") is True else "not predictable",
-        )
+    if prediction.items():
+        is_predictable = prediction["predictable"].value is True
+        note = "predictable" if is_predictable else "not predictable"
+        yield Fact("Forecast", prediction["model"].text or "none", note)
 
 
-def _picture(record: Record) -> tuple[Mapping[str, Any], float, float] | None:
-    """Return the recorded usage with its time and step; None if none was recorded."""
-    picture = mapping(record.observation.get("picture"))
-    until, step = number(picture.get("until")), number(picture.get("step_seconds"))
-    if until is None or step is None or step <= 0 or not items(picture.get("used_cores")):
-        return None
-    return picture, until, step
+def _course(record: Record) -> Course:
+    """Return the recorded usage; nothing where none was recorded."""
+    picture = Json(record.observation)["picture"]
+    until, step = picture["until"].number, picture["step_seconds"].number
+    used = list(picture["used_cores"])[-POINTS_MAX:]
+    if until is None or step is None or step <= 0 or not used:
+        return Course([], [], [])
+    ahead, upper = (list(picture[key])[:POINTS_MAX] for key in ("forecast_cores", "upper_cores"))
+    begin = until - len(used) * step
+    return Course(_points(used, begin, step), _points(ahead, until, step), _points(upper, until, step))
 
 
-def _past(record: Record) -> list[Point]:
-    """Return the usage of the past week, each mean at the middle of its span."""
-    found = _picture(record)
-    if found is None:
-        return []
-    picture, until, step = found
-    values = items(picture.get("used_cores"))[-POINTS_MAX:]
-    begin = until - len(values) * step
-    return [(begin + (place + 0.5) * step, number(value)) for place, value in enumerate(values)]
-
-
-def _ahead(record: Record, key: str) -> list[Point]:
-    found = _picture(record)
-    if found is None:
-        return []
-    picture, until, step = found
-    values = items(picture.get(key))[:POINTS_MAX]
-    return [(until + (place + 0.5) * step, number(value)) for place, value in enumerate(values)]
+def _points(values: Iterable[Json], begin: float, step: float) -> list[Point]:
+    return [(begin + (place + 0.5) * step, value.number) for place, value in enumerate(values)]
 
 
 def _peak(points: Sequence[Point]) -> float | None:
     return max((value for _, value in points if value is not None), default=None)
 
 
-def _usage(record: Record) -> Chart | None:
-    past, ahead, upper = _past(record), _ahead(record, "forecast_cores"), _ahead(record, "upper_cores")
-    if _peak(past) is None:
+def _usage(course: Course) -> Chart | None:
+    past, ahead, upper = map(_peak, course)
+    if past is None:
         return None
-    lines = [Line("usage", "actual", past)]
-    words = f"The busiest hour of the week used {amount(_peak(past), 'cores')}"
-    if _peak(ahead) is not None:
-        lines += [
-            Line("95 % band", "band", upper, is_filled=True),
-            Line("forecast", "target", ahead),
-        ]
-        words += f"; the coming day's is expected at {amount(_peak(ahead), 'cores')}"
-    if _peak(upper) is not None:
-        words += f", and below {amount(_peak(upper), 'cores')} in 95 of 100 samples"
+    lines = [Line("usage", "actual", course.past)]
+    words = f"The busiest hour of the week used {amount(past, 'cores')}"
+    if ahead is not None:
+        lines.append(Line("95 % band", "band", course.upper, is_filled=True))
+        lines.append(Line("forecast", "target", course.ahead))
+        words += f"; the coming day's is expected at {amount(ahead, 'cores')}"
+    if upper is not None:
+        words += f", and below {amount(upper, 'cores')} in 95 of 100 samples"
     return Chart("Usage and forecast, by the hour", over_time("cores", lines), f"{words}.")
 
 
-def _levels(record: Record) -> Chart | None:
+def _levels(numbers: Json) -> Chart | None:
     """Return a chart of the reason's numbers, for a record without usage."""
-    numbers = numbers_of(record)
-    names = {
-        "idlest hour": "lowest_median_cores",
-        "busiest hour": "highest_median_cores",
-        "95th percentile": "p95_cores",
-        "peak": "peak_cores",
-    }
-    values = [Bar(name, number(numbers.get(key))) for name, key in names.items()]
-    if all(bar.value is None for bar in values):
-        return None
+    values = [Bar(name, numbers[key].number) for name, key in LEVELS.items()]
     words = ", ".join(f"{bar.name} {amount(bar.value, 'cores')}" for bar in values if bar.value is not None)
-    options = by_name("cores", list(names), [bars("workload", "actual", values)])
+    if not words:
+        return None
+    options = by_name("cores", list(LEVELS), [bars("workload", "actual", values)])
     return Chart("What decided", options, f"The workload's {words}.")
 
 
-def _replicas(record: Record) -> Chart | None:
+def _replicas(numbers: Json, hpa: HpaUsage | None, course: Course) -> Chart | None:
     """Return the advised HPA's replicas at each hour, without stabilisation and tolerance."""
-    hpa = _hpa(record)
-    request = number(numbers_of(record).get("request_cores"))
+    request, today = numbers["request_cores"].number, numbers["replicas"].number
     if hpa is None or not request or request <= 0:
         return None
-    past = [(at, _replicas_at_target(hpa, request, cores)) for at, cores in _past(record)]
-    ahead = [(at, _replicas_at_target(hpa, request, cores)) for at, cores in _ahead(record, "forecast_cores")]
-    if _peak(past) is None:
+    past = [(at, _replicas_at_target(hpa, request, cores)) for at, cores in course.past]
+    ahead = [(at, _replicas_at_target(hpa, request, cores)) for at, cores in course.ahead]
+    top = _peak(past)
+    if top is None:
         return None
-    today = number(numbers_of(record).get("replicas"))
     lines = [Line("advised", "actual", past, is_step=True)]
     if _peak(ahead) is not None:
         lines.append(Line("advised, on the forecast", "target", ahead, is_step=True, is_dashed=True))
@@ -188,13 +155,9 @@ def _replicas(record: Record) -> Chart | None:
         Level("least", float(hpa.replicas_min), "limit"),
         Level("most", float(hpa.replicas_max), "limit", is_reached=False),  # it would flatten all else
     ]
-    options: Options = over_time("replicas", lines, levels=levels)
-    top = _peak(past) or 0.0
-    words = (
-        f"The advice would have run up to {counted(round(top), 'replica')} in the past week; "
-        f"{figure(today)} run today."
-    )
-    return Chart("Recommended replicas, by the hour", options, words)
+    replicas = counted(round(top), "replica")
+    words = f"The advice would have run up to {replicas} in the past week; {figure(today)} run today."
+    return Chart("Recommended replicas, by the hour", over_time("replicas", lines, levels), words)
 
 
 def _replicas_at_target(hpa: HpaUsage, request: float, cores: float | None) -> float | None:
@@ -205,51 +168,55 @@ def _replicas_at_target(hpa: HpaUsage, request: float, cores: float | None) -> f
     return float(min(max(replicas, hpa.replicas_min), hpa.replicas_max))
 
 
-def _parts(record: Record) -> list[tuple[str, float | None, float | None, float | None, float | None]]:
-    """Return the containers with their usage and advised requests: cores, then MiB."""
-    used = {
-        text(mapping(part).get("name")): mapping(part) for part in items(record.observation.get("containers"))
-    }
+class Container(NamedTuple):
+    """A container's usage and advised requests: cores, then MiB."""
+
+    name: str
+    cores_p99: float | None
+    cores_advised: float | None
+    memory_peak: float | None
+    memory_advised: float | None
+
+
+def _parts(record: Record) -> list[Container]:
+    used = {part["name"].text: part for part in Json(record.observation)["containers"]}
     found = []
-    for part in items(_recommended(record).get("containers"))[:CONTAINERS_MAX]:
-        name = text(mapping(part).get("name"))
-        requests, was = mapping(mapping(part).get("requests")), used.get(name, {})
+    for part in list(Json(record.decision.extra)["recommended"]["containers"])[:CONTAINERS_MAX]:
+        name, requests = part["name"].text, part["requests"]
+        was = used.get(name, Json(None))
         found.append(
-            (
+            Container(
                 name,
-                number(was.get("cpu_p99_cores")),
-                quantity(requests.get("cpu")),
-                mebibytes(number(was.get("memory_peak_bytes"))),
-                mebibytes(quantity(requests.get("memory"))),
+                was["cpu_p99_cores"].number,
+                requests["cpu"].quantity,
+                mebibytes(was["memory_peak_bytes"].number),
+                mebibytes(requests["memory"].quantity),
             )
         )
     return found
 
 
-def _containers(record: Record) -> Table | None:
-    rows = tuple(
-        (name, figure(p99, "cores"), figure(cpu, "cores"), figure(peak, "MiB"), figure(memory, "MiB"))
-        for name, p99, cpu, peak, memory in _parts(record)
-    )
+def _containers(record: Record) -> Table:
+    units = ("cores", "cores", "MiB", "MiB")
+    rows = tuple((name, *map(figure, values, units)) for name, *values in _parts(record))
     figures = ("CPU used (p99), cores", "CPU advised, cores", "Memory peak, MiB", "Memory advised, MiB")
-    return Table("Containers", ("Container", *figures), rows, figures) if rows else None
+    return Table("Containers", ("Container", *figures), rows, figures)
 
 
 def _containers_drawn(record: Record) -> Chart | None:
-    parts = [part for part in _parts(record) if part[2] is not None]
+    parts = [part for part in _parts(record) if part.cores_advised is not None]
     if not parts:
         return None
-    names = [part[0] for part in parts]
     series = [
-        bars("used (p99)", "muted", [Bar(part[0], part[1]) for part in parts]),
-        bars("advised", "actual", [Bar(part[0], part[2]) for part in parts]),
+        bars("used (p99)", "muted", [Bar(part.name, part.cores_p99) for part in parts]),
+        bars("advised", "actual", [Bar(part.name, part.cores_advised) for part in parts]),
     ]
-    words = "; ".join(f"{part[0]} should ask for {amount(part[2], 'cores')}" for part in parts[:6])
-    return Chart("CPU by container", by_name("cores", names, series, trigger="axis"), f"{words}.")
+    words = "; ".join(f"{one.name} should ask for {amount(one.cores_advised, 'cores')}" for one in parts[:6])
+    options = by_name("cores", [part.name for part in parts], series, trigger="axis")
+    return Chart("CPU by container", options, f"{words}.")
 
 
-def _history(records: Sequence[Record]) -> Table | None:
-    """Return the changes of advice, and their outcomes."""
+def _history(records: Sequence[Record]) -> Table:
     rows = []
     for record in records[:ADVICE_MAX]:
         hpa = _hpa(record)

@@ -13,14 +13,14 @@ from equipoise.adapters.redis import RedisPools, connect
 from equipoise.adapters.redis.connect import address_of
 from equipoise.core.cluster import Container
 from equipoise.core.decision import MovePod, Record, RegisterPod, ResumePod, SuspendPod
-from equipoise.core.pools import PoolCode, PoolsSnapshot
-from equipoise.demo.context import LABEL, MINUTE, DemoContext
+from equipoise.core.pools import PoolCode
+from equipoise.demo.context import LABEL, MINUTE, DemoContext, Scene
 from equipoise.pools.invariants import violations
 from equipoise.pools.loop import PoolsLoop
 from equipoise.pools.observe import count_tiers
 from equipoise.pools.policy import read_policy, tiers_for_scripts
 from equipoise.sim import template
-from equipoise.sim.study import OnlyLeader
+from equipoise.sim.experiment import OnlyLeader
 from equipoise.sim.template import Delay, Template
 
 PREFIX = "demo"
@@ -37,7 +37,7 @@ CALL_EVERY = {"gold": 50.0, "silver": 70.0, "basic": 25.0}
 DONE = {"Moved", "Registered", "Drained", "Undrained", "Replaced"}
 
 
-class PoolsScene:
+class PoolsScene(Scene):
     """`voice/agent`: twelve pods in three tiers; gold ones serve one call each, the others several."""
 
     name = "pools"
@@ -46,8 +46,8 @@ class PoolsScene:
 
     def __init__(self, stage: DemoContext) -> None:
         url = stage.redis()
-        world = self._world = stage.world
-        self._stage = stage
+        super().__init__(stage)
+        world = self.world
         self._pools = RedisPools(connect(url, PREFIX), PREFIX, address_of(url), read_tiers=tiers_for_scripts)
         stage.on_close(self._pools.close)
         self._set_targets(SOME)
@@ -77,7 +77,6 @@ class PoolsScene:
         self._seen_version = -1
         self._cycled_at = float("-inf")
         self._chance = template.seeded(world.state.seed, "calls")
-        self._began_at = world.now
         self._calls: dict[str, str] = {}
         """The calls in progress, with their pods."""
         self._given_twice = ""
@@ -85,7 +84,7 @@ class PoolsScene:
         world.every(LOOK_SECONDS, self._look)
 
     def _is_gone(self, name: str, uid: str) -> bool:
-        pod = self._world.state.pods.get(("voice", name))
+        pod = self.world.state.pods.get(("voice", name))
         return pod is None or pod.uid != uid
 
     def _has_changed(self) -> bool:
@@ -94,15 +93,15 @@ class PoolsScene:
 
     def _look(self) -> None:
         """Run a cycle when it is due or when the loop is woken, as the operator does."""
-        at = self._world.now
+        at = self.world.now
         if self._loop.is_woken() or at - self._cycled_at >= CYCLE_SECONDS:
             self._cycled_at = at
             self._loop.cycle(at)
 
     def begin(self, at: float) -> None:
         """Schedule the fleet, the targets, one crash and the calls of the day."""
-        self._began_at = at
-        world = self._world
+        super().begin(at)
+        world = self.world
         if not self._calls:
             self.allocated = self.released = self.refused = 0
         world.at(at + FILLED * MINUTE, lambda: world.scale(self._agents, FLEET))
@@ -122,7 +121,7 @@ class PoolsScene:
 
     def _crash(self) -> None:
         pod = next(pod for pod in self._agents.pods.values() if pod.name == f"agent-{FLEET - 1}")
-        self._world.kubelet.crash(pod)
+        self.world.kubelet.crash(pod)
 
     def _caller(self, tier: str) -> Any:
         """Return the event of a call: it allocates a pod, and schedules its release."""
@@ -137,7 +136,7 @@ class PoolsScene:
             if answer.tier == "gold" and answer.pod in self._calls.values():
                 self._given_twice = f"{answer.pod} serves two calls, and its tier is exclusive"
             self._calls[call] = answer.pod
-            self._world.at(self._world.now + seconds, end)
+            self.world.at(self.world.now + seconds, end)
 
         def end() -> None:
             answer = self._pools.release(call)
@@ -150,20 +149,9 @@ class PoolsScene:
         """Return an error if a pod of an exclusive tier serves two calls."""
         return self._given_twice
 
-    def _snapshot(self) -> PoolsSnapshot:
-        return self._pools.snapshot(is_thorough=True)
-
-    def _records(self) -> list[Record]:
-        found = self._stage.notes.of(self.name)
-        return [record for record in found if record.at >= self._began_at]
-
-    def _count(self, kind: type[Any]) -> int:
-        outcomes = [outcome for record in self._records() for outcome in record.outcomes]
-        return sum(isinstance(each.action, kind) and each.result in DONE for each in outcomes)
-
     def problem(self) -> str:
         """Check for full tiers, consistent keys, and no lost call."""
-        snapshot = self._snapshot()
+        snapshot = self._pools.snapshot(is_thorough=True)
         policy = read_policy(snapshot.config, PREFIX)
         broken = violations(policy, snapshot)
         if broken:
@@ -174,31 +162,24 @@ class PoolsScene:
                 return f"the tier {name} has {have} pods, and its target is {row['target']}"
         if self.allocated != self.released + len(self._calls):
             return f"of {self.allocated} calls {self.released} were released"
-        return "" if self._count(MovePod) else "no pod was moved"
+        return "" if self.actions(MovePod, *DONE) else "no pod was moved"
 
     def outcome(self) -> str:
-        """Return how many pods were registered and moved, and how many calls were served meanwhile."""
-        moved, taken = self._count(MovePod), self._count(RegisterPod)
+        moved, taken = len(self.actions(MovePod, *DONE)), len(self.actions(RegisterPod, *DONE))
         return (
             f"{taken} pods registered, {moved} idle pods moved between tiers, every tier at its target; "
             f"{self.allocated} calls got a pod, {self.released} released it, {self.refused} found none free"
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Return the tiers with their targets, and the moves."""
         del width
-        snapshot = self._snapshot()
+        snapshot = self._pools.snapshot(is_thorough=True)
         counts = count_tiers(read_policy(snapshot.config, PREFIX), snapshot)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
         for head in ("TIER", "TYPE", "TARGET", "PODS", "MOVED IN", "MOVED OUT"):
             table.add_column(head, justify="left" if head in {"TIER", "TYPE"} else "right", no_wrap=True)
         table.add_column("")
-        moves = [
-            outcome.action
-            for record in self._records()
-            for outcome in record.outcomes
-            if isinstance(outcome.action, MovePod) and outcome.result == "Moved"
-        ]
+        moves = self.actions(MovePod, "Moved")
         for tier, row in counts.items():
             have = row["idle"] + row["busy"] + row["draining"]
             moved_in = sum(move.destination == tier for move in moves)
@@ -214,13 +195,10 @@ class PoolsScene:
         return Text(caption), table
 
     def highlights(self) -> Sequence[Record]:
-        """Return the decisions that registered pods, moved them, and suspended one."""
-        found: dict[str, Record] = {}
+        found: list[Record] = []
         for kind, most in ((RegisterPod, 3), (MovePod, 2), (SuspendPod, 1), (ResumePod, 1)):
-            acted = [one for one in self._records() if one.outcomes]
-            own = [one for one in acted if isinstance(one.outcomes[0].action, kind)]
-            found |= {one.id: one for one in own[-most:]}
-        return sorted(found.values(), key=lambda one: one.at)
+            found += [one for one in self.changes() if isinstance(one.outcomes[0].action, kind)][-most:]
+        return found
 
 
 SCENE = PoolsScene

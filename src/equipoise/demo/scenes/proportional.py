@@ -11,12 +11,13 @@ from equipoise.core.cluster import Container
 from equipoise.core.decision import Record
 from equipoise.core.quantity import parse_cores
 from equipoise.crd.targets import Mode
-from equipoise.demo.context import LABEL, MINUTE, DemoContext, labelled, line
+from equipoise.demo.context import LABEL, MINUTE, DemoContext, Scene, labelled, line
 from equipoise.proportional.loop import ProportionalLoop
 from equipoise.proportional.status import SCALING_POLICY
 from equipoise.sim import template
+from equipoise.sim.experiment import OnlyLeader
 from equipoise.sim.state import NodeState
-from equipoise.sim.study import OnlyLeader
+from equipoise.sim.store import SimPolicies
 from equipoise.sim.template import Template
 
 CYCLE_SECONDS = 10.0
@@ -43,16 +44,17 @@ SPEC: dict[str, Any] = {
 }
 
 
-class ProportionalScene:
+class ProportionalScene(Scene):
     """`kube-system/dns`: 100m, and 2m for each core of the cluster, as most of five minutes ask for it."""
 
     name = "proportional"
     colour = "green"
+    subject = SUBJECT
     title = "container resources that follow the cluster's size"
 
     def __init__(self, stage: DemoContext) -> None:
-        world = self._world = stage.world
-        self._stage = stage
+        super().__init__(stage)
+        world = self.world
         self._workers: list[NodeState] = []
         self._made = 0
         for _ in range(FIRST):
@@ -65,7 +67,7 @@ class ProportionalScene:
                 containers=(Container("dns", 0.1, 70 * 2.0**20),), node_labels=((LABEL, "system"),)
             ),
         )
-        policies = stage.policies(SCALING_POLICY.name, f"{SCALING_POLICY.group}/{SCALING_POLICY.version}")
+        policies = SimPolicies(world.state, SCALING_POLICY.api_version, SCALING_POLICY.name)
         policies.add("kube-system", "dns", SPEC)
         self._loop = ProportionalLoop(
             cluster=world.cluster,
@@ -83,60 +85,49 @@ class ProportionalScene:
         )
         world.every(CYCLE_SECONDS, lambda: self._loop.cycle(world.now))
         self._chance = template.seeded(world.state.seed, "wobbling")
-        self._began_at = world.now
 
     def begin(self, at: float) -> None:
         """Schedule workers that join, leave and become unreachable."""
-        self._began_at = at
+        super().begin(at)
         for minute in range(*GROWS):
-            self._world.at(at + minute * MINUTE, self._grow)
+            self.world.at(at + minute * MINUTE, self._grow)
         for half in range(2 * SHRINKS[0], 2 * SHRINKS[1]):
-            self._world.at(at + half * MINUTE / 2, self._shrink)
+            self.world.at(at + half * MINUTE / 2, self._shrink)
         for minute in range(*WOBBLES, 3):
-            self._world.at(at + (minute + self._chance.random()) * MINUTE, self._wobble)
+            self.world.at(at + (minute + self._chance.random()) * MINUTE, self._wobble)
 
     def _grow(self) -> None:
         if len(self._workers) < MOST:
             self._made += 1
             labels = ((LABEL, "workers"),)
-            self._workers.append(self._world.add_node(f"worker-{self._made:03}", cpu_cores=4, labels=labels))
+            self._workers.append(self.world.add_node(f"worker-{self._made:03}", cpu_cores=4, labels=labels))
 
     def _shrink(self) -> None:
         if len(self._workers) > FIRST:
-            self._world.remove_node(self._workers.pop(0))
+            self.world.remove_node(self._workers.pop(0))
 
     def _wobble(self) -> None:
         """Make a worker unreachable for two minutes: it becomes NotReady after forty seconds."""
         node = self._chance.choice(self._workers)
-        self._world.kubelet.kill_node(node)
-        back = self._world.now + self._chance.uniform(80.0, 150.0)
-        self._world.at(back, lambda: self._world.kubelet.revive_node(node))
+        self.world.kubelet.kill_node(node)
+        back = self.world.now + self._chance.uniform(80.0, 150.0)
+        self.world.at(back, lambda: self.world.kubelet.revive_node(node))
 
     def watch(self) -> str:
         """Return an error if a container restarted: all changes are in place."""
         restarts = sum(pod.restarts for pod in self._dns.pods.values())
         return f"{restarts} containers of {SUBJECT} restarted" if restarts else ""
 
-    def _records(self) -> list[Record]:
-        found = self._stage.notes.of(self.name, SUBJECT)
-        return [record for record in found if record.at >= self._began_at]
-
     def _course(self, name: str) -> list[float]:
         """Return one number of every record: millicores of the slot, or the cores of the cluster."""
-        found = []
-        for record in self._records():
-            numbers = record.decision.reason.numbers
-            text = numbers["inputs"]["cores"] if name == "cores" else numbers[name][SLOT]
-            found.append(parse_cores(text or "0"))
-        return found
-
-    def _changes(self) -> list[Record]:
-        return [record for record in self._records() if record.outcomes]
+        numbers = [record.decision.reason.numbers for record in self.records()]
+        texts = [each["inputs"]["cores"] if name == "cores" else each[name][SLOT] for each in numbers]
+        return [parse_cores(text or "0") for text in texts]
 
     def problem(self) -> str:
         """Check that the values rose and fell only once, and that the pods have them."""
         target, applied = self._course("target"), self._course("current")
-        if not self._changes() or max(applied) < max(target) or applied[-1] != target[-1]:
+        if not self.changes() or max(applied) < max(target) or applied[-1] != target[-1]:
             return f"{SUBJECT} did not follow the cluster"
         if reversals(applied) > 1 or reversals(target) < 3:  # noqa: PLR2004 - the target must have flapped
             return f"{SUBJECT} turned {reversals(applied)} times, and the target {reversals(target)} times"
@@ -146,24 +137,22 @@ class ProportionalScene:
         return f"{behind[0]} does not have what was applied" if behind else ""
 
     def outcome(self) -> str:
-        """Return how often the target changed, and how often the pods did."""
         target, applied = self._course("target"), self._course("current")
         grown = f"{applied[0] * 1000:.0f}m → {max(applied) * 1000:.0f}m → {applied[-1] * 1000:.0f}m"
         back = "once" if reversals(applied) == 1 else f"{reversals(applied)} times"
         return (
             f"CPU request {grown} as the cluster grew and shrank; the target turned back {reversals(target)} "
-            f"times, the pods {back}; {len(self._changes())} changes in place, no restart"
+            f"times, the pods {back}; {len(self.changes())} changes in place, no restart"
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Return the cluster's cores, the raw target and the applied values, below each other."""
         cores, target, applied = (self._course(name) for name in ("cores", "target", "current"))
         low, high = min(target), max(target)
         room = width - 36
         rows = [
             ("cores", cores, min(cores), max(cores), "bright_black", f"{min(cores):.0f} to {max(cores):.0f}"),
             ("target", target, low, high, "yellow", f"{low * 1000:.0f}m to {high * 1000:.0f}m"),
-            ("applied", applied, low, high, "green", f"{len(self._changes())} changes"),
+            ("applied", applied, low, high, "green", f"{len(self.changes())} changes"),
         ]
         drawn = [
             (name, Text(line(values, room, least, most), style=style), numbers)
@@ -176,11 +165,9 @@ class ProportionalScene:
         return Text(caption), labelled(drawn)
 
     def highlights(self) -> Sequence[Record]:
-        """Return the first change, one that was held, and the last change."""
-        changes = self._changes()
-        held = [one for one in self._records() if one.decision.reason.code.value == "HeldByPercentile"]
-        found = [*changes[:1], *held[len(held) // 2 : len(held) // 2 + 1], *changes[-1:]]
-        return sorted({record.id: record for record in found}.values(), key=lambda record: record.at)
+        changes = self.changes()
+        held = [one for one in self.records() if one.decision.reason.code.value == "HeldByPercentile"]
+        return [*changes[:1], *held[len(held) // 2 : len(held) // 2 + 1], *changes[-1:]]
 
 
 def reversals(values: Sequence[float]) -> int:

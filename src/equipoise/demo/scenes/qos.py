@@ -10,7 +10,8 @@ from rich.text import Text
 
 from equipoise.core.cluster import Container, ObjectRef
 from equipoise.core.decision import EvictPod, Record, RestorePod, ThrottlePod
-from equipoise.demo.context import LABEL, MINUTE, DemoContext, columns, labelled
+from equipoise.core.reason import Code
+from equipoise.demo.context import LABEL, MINUTE, DemoContext, Scene, columns, labelled
 from equipoise.engine.executor import LeaselessLeadership
 from equipoise.engine.recording import record
 from equipoise.ports import PolicyObject
@@ -37,10 +38,7 @@ POLICIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (
         "AvoidanceAction",
         "throttle",
-        {
-            "coolDownSeconds": 600,
-            "throttle": {"cpuThrottle": {"minCPURatio": 10, "stepCPURatio": 20}},
-        },
+        {"coolDownSeconds": 600, "throttle": {"cpuThrottle": {"minCPURatio": 10, "stepCPURatio": 20}}},
     ),
     ("AvoidanceAction", "evict", {"eviction": {"terminationGracePeriodSeconds": 30}}),
     (
@@ -80,16 +78,17 @@ POLICIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 
-class QosScene:
+class QosScene(Scene):
     """`node-crowded`: two protected pods, three that may be throttled, three that may be evicted."""
 
     name = "qos"
     colour = "magenta"
+    subject = NODE
     title = "pods on a node under pressure"
 
     def __init__(self, stage: DemoContext) -> None:
-        world = self._world = stage.world
-        self._stage = stage
+        super().__init__(stage)
+        world = self.world
         labels = ((LABEL, "mixed"),)
         self._node = world.add_node(NODE, cpu_cores=CORES, labels=labels)
         self._cart = self._add("cart", "shop", 2, Container("app", 1.0, 2.0**28, 1.0, 2.0**28))
@@ -97,12 +96,18 @@ class QosScene:
         self._thumbs = self._add("thumbs", "batch", 3, Container("app"))
         self._set_load(QUIET)
         self._spare = world.add_node(SPARE, cpu_cores=CORES, labels=labels)
-        policy, problems = read_objects(_objects())
+        policy, problems = read_objects(
+            [
+                PolicyObject(ObjectRef(API_VERSION, kind, "", name, f"{kind}-{name}"), 1, "1", spec, {})
+                for kind, name, spec in POLICIES
+            ]
+        )
         assert not problems, problems
         self._policy = policy
         self._asked = policy_json(policy)
         self._machine, self._disk = SimMachine(world.state, self._node), SimDisk()
         around = SimNodeContext(world.state, self._node, world.kubelet, lambda: self._policy)
+        leadership = LeaselessLeadership(world.clock.now)
         self._loop = QosLoop(
             node_name=NODE,
             node=self._machine,
@@ -111,55 +116,37 @@ class QosScene:
             pauses=world.pauses,
             state_store=self._disk,
             is_enforced=True,
-            evictor=LedgerEvictor(
-                world.actuator,
-                world.store,
-                around.whose,
-                stage.ids.next,
-                LeaselessLeadership(world.clock.now),
-            ),
+            evictor=LedgerEvictor(world.actuator, world.store, around.whose, stage.ids.next, leadership),
         )
         world.every(ROUND_SECONDS, self._round)
-        self._began_at = world.now
 
     def _add(self, name: str, namespace: str, replicas: int, container: Container) -> WorkloadState:
-        template = Template(
-            containers=(container,), start_up=Delay(3.0), node_labels=((LABEL, "mixed"),), priority=0
-        )
-        return self._world.add_workload(
-            namespace, name, replicas=replicas, template=template, shape=Constant(1.6)
-        )
+        template = Template(containers=(container,), start_up=Delay(3.0), node_labels=((LABEL, "mixed"),))
+        shape = Constant(1.6)
+        return self.world.add_workload(namespace, name, replicas=replicas, template=template, shape=shape)
 
     def _set_load(self, cores: tuple[float, float]) -> None:
         for workload, level in zip((self._etl, self._thumbs), cores, strict=True):
             workload.shape = Constant(level)
 
     def _round(self) -> None:
-        done = self._loop.cycle(self._world.now)
-        observation, name = done.observation, self._stage.ids.next(done.observation.at)
-        self._stage.notes.append(
-            record(
-                BALANCER,
-                self._asked,
-                observation,
-                done.memory,
-                done.decision,
-                observation.at,
-                name,
-                done.outcomes,
-            )
+        done = self._loop.cycle(self.world.now)
+        seen, at = done.observation, done.observation.at
+        name = self.stage.ids.next(at)
+        self.stage.notes.append(
+            record(BALANCER, self._asked, seen, done.memory, done.decision, at, name, done.outcomes)
         )
 
     def begin(self, at: float) -> None:
         """Place all pods on one node, and overload it for a while."""
-        self._began_at = at
-        kubelet, spare = self._world.kubelet, self._spare
+        super().begin(at)
+        kubelet, spare = self.world.kubelet, self._spare
         kubelet.cordon(spare, is_cordoned=True)
         for pod in list(spare.pods.values()):
             kubelet.end(pod, why="Drained")
-        self._world.at(at + 2 * MINUTE, lambda: kubelet.cordon(spare, is_cordoned=False))
-        self._world.at(at + CROWDED[0] * MINUTE, lambda: self._set_load(BUSY))
-        self._world.at(at + CROWDED[1] * MINUTE, lambda: self._set_load(QUIET))
+        self.world.at(at + 2 * MINUTE, lambda: kubelet.cordon(spare, is_cordoned=False))
+        self.world.at(at + CROWDED[0] * MINUTE, lambda: self._set_load(BUSY))
+        self.world.at(at + CROWDED[1] * MINUTE, lambda: self._set_load(QUIET))
 
     def watch(self) -> str:
         """Return an error if a protected pod was throttled or evicted."""
@@ -168,33 +155,20 @@ class QosScene:
                 return f"{pod.ref} is guaranteed, and was acted on"
         return ""
 
-    def _records(self) -> list[Record]:
-        found = self._stage.notes.of(self.name, NODE)
-        return [one for one in found if one.at >= self._began_at]
-
     def _count(self, kind: type[Any]) -> int:
-        outcomes = [outcome for one in self._records() for outcome in one.outcomes]
-        return sum(
-            isinstance(outcome.action, kind) and outcome.result in {"Done", "Accepted"}
-            for outcome in outcomes
-        )
+        return len(self.actions(kind, "Done", "Accepted"))
 
     def _usage(self, since: float = 0.0, until: float = math.inf) -> list[float]:
         """Return the node's millicores by round; the last value if a round could not measure it."""
         found: list[float] = []
-        for one in self._records():
-            if not since <= one.at <= until:
-                continue
-            text = one.observation["usage"].get("cpu_total_usage")
-            if text is not None:
-                found.append(float(Fraction(text)))
-            elif found:
-                found.append(found[-1])
+        for one in self.records():
+            if since <= one.at <= until:
+                text = one.observation["usage"].get("cpu_total_usage")
+                found += [float(Fraction(text))] if text is not None else found[-1:]
         return found
 
     def _crowd(self) -> list[float]:
-        """Return the usage during the overload."""
-        first, last = (self._began_at + minute * MINUTE for minute in CROWDED)
+        first, last = (self.began_at + minute * MINUTE for minute in CROWDED)
         return self._usage(first, last)
 
     def problem(self) -> str:
@@ -210,7 +184,6 @@ class QosScene:
         return ""
 
     def outcome(self) -> str:
-        """Return the highest usage, the usage after the actions, and that everything was restored."""
         crowd = self._crowd()
         if not crowd:
             return "not crowded yet"
@@ -223,9 +196,8 @@ class QosScene:
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Return a chart of the node's usage against the waterline."""
         first, last = CROWDED[0] - 4, CROWDED[1] + 11
-        usage = self._usage(self._began_at + first * MINUTE, self._began_at + last * MINUTE)
+        usage = self._usage(self.began_at + first * MINUTE, self.began_at + last * MINUTE)
         room = width - 26
         caption = (
             "Two guaranteed pods share a node with batch jobs that get busy for nine minutes. "
@@ -237,19 +209,9 @@ class QosScene:
         return Text(caption), labelled([("usage", picture, scale), ("", ends, "")])
 
     def highlights(self) -> Sequence[Record]:
-        """Return the first actions, and the first and the last restore."""
-        acted = [one for one in self._records() if one.outcomes]
-        down = [one for one in acted if one.decision.reason.code.value != "Restore"]
-        up = [one for one in acted if one.decision.reason.code.value == "Restore"]
-        found = [*down[:2], *down[-1:], *up[:1], *up[-1:]]
-        return sorted({one.id: one for one in found}.values(), key=lambda one: one.at)
-
-
-def _objects() -> list[PolicyObject]:
-    return [
-        PolicyObject(ObjectRef(API_VERSION, kind, "", name, f"{kind}-{name}"), 1, "1", spec, {})
-        for kind, name, spec in POLICIES
-    ]
+        down = [one for one in self.changes() if one.decision.reason.code is not Code.RESTORE]
+        up = [one for one in self.changes() if one.decision.reason.code is Code.RESTORE]
+        return [*down[:2], *down[-1:], *up[:1], *up[-1:]]
 
 
 SCENE = QosScene

@@ -10,17 +10,16 @@ from rich.text import Text
 from equipoise.core.cluster import Container
 from equipoise.core.decision import Record
 from equipoise.crd.targets import Mode
-from equipoise.demo.context import LABEL, MINUTE, DemoContext, labelled, line
+from equipoise.demo.context import LABEL, MINUTE, DemoContext, Scene, labelled, line
 from equipoise.ports.cluster import CPU
 from equipoise.recommendation.advisor import DataSources as Sources
 from equipoise.recommendation.loop import RecommendationLoop
 from equipoise.recommendation.usage import HistoryReader, PodOwnership
-from equipoise.sim.autoscaling import SimAutoscalers
+from equipoise.sim.experiment import OnlyLeader
 from equipoise.sim.load import Diurnal
 from equipoise.sim.metrics import SimHistory
 from equipoise.sim.state import HpaState
 from equipoise.sim.store import SimAnalyses
-from equipoise.sim.study import OnlyLeader
 from equipoise.sim.template import Template
 from equipoise.stats.predict import predict
 from equipoise.stats.ranks import Floats
@@ -32,16 +31,17 @@ PERIOD_SECONDS = 40 * 60
 SUBJECT = "shop/search for search"
 
 
-class RecommendationScene:
+class RecommendationScene(Scene):
     """`shop/search`: twelve pods day and night, and a load that rises and falls with the day."""
 
     name = "recommendation"
     colour = "blue"
+    subject = SUBJECT
     title = "replicas and a target from a week of history and a forecast"
 
     def __init__(self, stage: DemoContext) -> None:
-        world = self._world = stage.world
-        self._stage = stage
+        super().__init__(stage)
+        world = self.world
         # The demo begins in the middle of the rise.
         shape = Diurnal(5.0, 3.2, peak_second=(world.now + 5 * 3600) % DAY)
         self._search = world.add_workload(
@@ -59,7 +59,7 @@ class RecommendationScene:
         self._loop = RecommendationLoop(
             objects=self._analyses,
             cluster=world.cluster,
-            sources=lambda: Sources(world.cluster, self._history, SimAutoscalers(world.state)),
+            sources=lambda: Sources(world.cluster, self._history, world.applier),
             applier=world.applier,
             actuator=world.actuator,
             pauses=world.pauses,
@@ -70,21 +70,16 @@ class RecommendationScene:
             mode=Mode.ENFORCE,
         )
         world.every(CYCLE_SECONDS, lambda: self._loop.cycle(world.now))
-        self._began_at = world.now
 
     def begin(self, at: float) -> None:
         """Create an Analytics object once all pods are ready; later days use the same."""
-        self._began_at = at
         if not self._analyses.analytics():
-            self._world.at(at + 3 * MINUTE, self._ask)
+            self.world.at(at + 3 * MINUTE, self._ask)
 
     def _ask(self) -> None:
         spec: dict[str, Any] = {
             "type": "HPA",
-            "completionStrategy": {
-                "completionStrategyType": "Periodical",
-                "periodSeconds": PERIOD_SECONDS,
-            },
+            "completionStrategy": {"completionStrategyType": "Periodical", "periodSeconds": PERIOD_SECONDS},
             "resourceSelectors": [{"kind": "Deployment", "apiVersion": "apps/v1", "name": "search"}],
             "config": {"ehpa.min-cpu-usage-threshold": "1"},
             "adoptionType": "Auto",
@@ -101,15 +96,11 @@ class RecommendationScene:
         return ""
 
     def _hpa(self) -> HpaState | None:
-        found = (hpa for hpa in self._world.state.hpas if hpa.workload is self._search)
-        return next(found, None)
-
-    def _records(self) -> list[Record]:
-        return self._stage.notes.of(self.name, SUBJECT)
+        return next((hpa for hpa in self.world.state.hpas if hpa.workload is self._search), None)
 
     def problem(self) -> str:
         """Check that advice was adopted, and that the HPA has scaled by it."""
-        if not any(record.outcomes for record in self._records()):
+        if not self.changes():
             return "the Analytics shop/search was not answered with an HPA"
         hpa = self._hpa()
         if hpa is None or hpa.manager != "equipoise":
@@ -117,11 +108,10 @@ class RecommendationScene:
         return "" if hpa.scaled_at is not None else "the HPA of shop/search has not scaled"
 
     def outcome(self) -> str:
-        """Return the range of replicas that the HPA used."""
         hpa = self._hpa()
         if hpa is None:
             return "no advice yet"
-        used = sum(pod.counter.rate_cores for pod in self._search.active() if pod.counter is not None)
+        used = sum(pod.rate_cores for pod in self._search.active())
         now = self._search.replicas
         return (
             f"HPA of {hpa.spec.replicas_min} to {hpa.spec.replicas_max} at "
@@ -131,14 +121,13 @@ class RecommendationScene:
 
     def _week(self) -> Floats:
         """Return the workload's usage of the past week, as the loop reads it."""
-        end, ref = self._world.now // 60 * 60, self._search.ref
+        end, ref = self.world.now // 60 * 60, self._search.ref
         (lot,) = self._history.read((CPU,), end - WEEK + 60, end, 60.0, namespaces=[ref.namespace])
-        belonging = PodOwnership(self._world.cluster.workloads(), self._world.cluster.pods())
+        belonging = PodOwnership(self.world.cluster.workloads(), self.world.cluster.pods())
         week: Floats = HistoryReader(lot, belonging, [ref]).usage([ref]).cores[0]
         return week
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Return a chart of the past days and the next one, and the advice."""
         week = self._week()
         past = week[~np.isnan(week)]
         future = predict(week[None], 60.0, DAY, has_band=True)
@@ -154,17 +143,11 @@ class RecommendationScene:
         below = Text.assemble(("the past week".ljust(long + 1), "dim"), ("tomorrow", "green"))
         return (
             Text("Twelve pods day and night, and a load that rises and falls with the day."),
-            labelled(
-                [
-                    ("usage", picture, numbers),
-                    ("", below, f"forecast {foretold}"),
-                ]
-            ),
+            labelled([("usage", picture, numbers), ("", below, f"forecast {foretold}")]),
         )
 
     def highlights(self) -> Sequence[Record]:
-        """Return the advice that was adopted."""
-        return [record for record in self._records() if record.outcomes][-2:]
+        return self.changes()[-2:]
 
 
 SCENE = RecommendationScene

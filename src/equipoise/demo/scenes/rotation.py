@@ -8,15 +8,14 @@ from rich.text import Text
 
 from equipoise.core.cluster import Container
 from equipoise.core.decision import Record
-from equipoise.demo.context import LABEL, MINUTE, DemoContext, PercentBar, bars
+from equipoise.demo.context import LABEL, MINUTE, DemoContext, PercentBar, Scene, bars
 from equipoise.rotation.balancer import inputs
 from equipoise.rotation.loop import RotationLoop
-from equipoise.rotation.observe import Ports
 from equipoise.rotation.policy import ROTATION_POLICY
 from equipoise.rotation.progress import MEASURED_ENDINGS, RotationMemory, RotationResult
-from equipoise.sim.load import Constant
-from equipoise.sim.sharing import Leases
-from equipoise.sim.study import OnlyLeader
+from equipoise.sim.experiment import ports
+from equipoise.sim.load import Constant, Leases
+from equipoise.sim.store import SimPolicies
 from equipoise.sim.template import Budget, Delay, Template
 
 REPLICAS = 8
@@ -28,16 +27,17 @@ WIDE = 110
 """The minimum width for before and after side by side."""
 
 
-class RotationScene:
+class RotationScene(Scene):
     """`shop/web`: eight pods behind an HPA at 70 %, with partitions that are unevenly assigned."""
 
     name = "rotation"
     colour = "red"
+    subject = SUBJECT
     title = "hot and cold pods of an autoscaled workload"
 
     def __init__(self, stage: DemoContext) -> None:
-        world = stage.world
-        self._stage = stage
+        super().__init__(stage)
+        world = self.world
         self._leases = Leases()
         self._web = world.add_workload(
             "shop",
@@ -54,55 +54,34 @@ class RotationScene:
         )
         world.add_pdb("shop", "web", Budget(max_unavailable=1))
         world.add_hpa(self._web, replicas_min=REPLICAS, replicas_max=2 * REPLICAS)
-        policies = stage.policies(ROTATION_POLICY.name, f"{ROTATION_POLICY.group}/{ROTATION_POLICY.version}")
+        policies = SimPolicies(world.state, ROTATION_POLICY.api_version, ROTATION_POLICY.name)
         policies.add("shop", "web", {"targetRef": {"kind": "Deployment", "name": "web"}, "mode": "Enforce"})
-        self._loop = RotationLoop(
-            Ports(
-                cluster=world.cluster,
-                metrics=world.metrics,
-                pauses=world.pauses,
-                leadership=OnlyLeader(),
-                store=world.store,
-                actuator=world.actuator,
-                journal=stage.notes,
-                new_id=stage.ids.next,
-                now=world.clock.now,
-            ),
-            policies,
-            interval_seconds=CYCLE_SECONDS,
-        )
+        loop_ports = ports(world, stage.notes, stage.ids.next)
+        self._loop = RotationLoop(loop_ports, policies, interval_seconds=CYCLE_SECONDS)
         world.every(CYCLE_SECONDS, lambda: self._loop.cycle(world.now))
-        self._began_at = world.now
         self._fewest = REPLICAS
 
     def begin(self, at: float) -> None:
         """Schedule the uneven assignment of partitions."""
-        self._began_at = at
-        self._stage.world.at(at + 2 * MINUTE, self._upset)
+        super().begin(at)
+        self.world.at(at + 2 * MINUTE, self._upset)
 
     def _upset(self) -> None:
         self._fewest = REPLICAS
         self._leases.upset()
-        self._stage.world.state.workload_changed(self._web)
+        self.world.state.workload_changed(self._web)
 
     def watch(self) -> str:
         """Return an error if more than one pod is unavailable."""
-        if self._stage.world.now < self._began_at + 2 * MINUTE:
+        if self.world.now < self.began_at + 2 * MINUTE:
             return ""  # all pods are starting
-        serving = sum(pod.is_serving for pod in self._web.pods.values())
+        serving = len(self._web.serving_pods())
         self._fewest = min(self._fewest, serving)
         return f"{serving} of {REPLICAS} pods of {SUBJECT} serve" if serving < REPLICAS - 1 else ""
 
-    def _records(self) -> list[Record]:
-        found = self._stage.notes.of(self.name, SUBJECT)
-        return [record for record in found if record.at >= self._began_at]
-
-    def _waves(self) -> list[Record]:
-        return [record for record in self._records() if record.outcomes]
-
     def _verdict(self) -> tuple[Record, RotationResult] | None:
         """Return the record in which a rotation of this day ended, and its result."""
-        for record in reversed(self._records()):
+        for record in reversed(self.records()):
             memory = RotationMemory.from_data(record.decision.memory)
             if memory.last is not None and memory.last.ended_at == record.at:
                 return record, memory.last
@@ -111,7 +90,7 @@ class RotationScene:
     def problem(self) -> str:
         """Check that the rotation was measured, and that the hottest pod fell by at least 10 %."""
         found = self._verdict()
-        if not self._waves() or found is None:
+        if not self.changes() or found is None:
             return f"{SUBJECT} was not rotated to the end"
         verdict = found[1]
         if verdict.ending not in MEASURED_ENDINGS or (verdict.realised_percent or 0.0) < 10:  # noqa: PLR2004
@@ -119,8 +98,7 @@ class RotationScene:
         return ""
 
     def outcome(self) -> str:
-        """Return the hottest pod's usage before, predicted and after."""
-        waves, found = self._waves(), self._verdict()
+        waves, found = self.changes(), self._verdict()
         if not waves or found is None:
             return "no rotation yet"
         before = max(row.percent for row in _rows(waves[0], {}))
@@ -133,8 +111,7 @@ class RotationScene:
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
-        """Return each pod's usage before the first wave and after the last."""
-        waves, found = self._waves(), self._verdict()
+        waves, found = self.changes(), self._verdict()
         if not waves or found is None:
             return ()
         caption = "Two of eight pods hold half of the partitions. The HPA sees the mean, which is fine."
@@ -156,9 +133,8 @@ class RotationScene:
         return (Text(caption), Columns(drawn, padding=(0, 4))) if is_wide else (Text(caption), *drawn)
 
     def highlights(self) -> Sequence[Record]:
-        """Return the waves and the end."""
         found = self._verdict()
-        return [*self._waves(), *([found[0]] if found else [])]
+        return [*self.changes(), *([found[0]] if found else [])]
 
 
 def _rows(record: Record, wave_of: dict[str, int]) -> list[PercentBar]:

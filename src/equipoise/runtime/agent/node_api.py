@@ -37,8 +37,8 @@ from equipoise.engine.executor import LeaselessLeadership
 from equipoise.ports import PolicyObject
 from equipoise.ports.node import NodePod
 from equipoise.qos.execute import LedgerEvictor, PodOwner
-from equipoise.qos.objects import GROUP, POD_QOS, QOS_KINDS, VERSION, QosObject, assemble_valid
-from equipoise.qos.policy import QosPolicy
+from equipoise.qos.policy import GROUP, POD_QOS, QOS_KINDS, VERSION, QosPolicy
+from equipoise.qos.waterlines import QosObject, assemble_valid
 
 
 def read_objects(objects: Iterable[PolicyObject]) -> tuple[QosPolicy, tuple[str, ...]]:
@@ -212,9 +212,7 @@ def _is_absent(reflector: Reflector[Any]) -> bool:
 
 
 def _policies(client: Client, kind: DefinedKind) -> KubernetesPolicies:
-    return KubernetesPolicies(
-        client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
-    )
+    return KubernetesPolicies(client, kind)
 
 
 class OwnerLookup:

@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry
 from equipoise.adapters.cgroups import connect_host
 from equipoise.adapters.journal import RecordIds, SqliteJournal
 from equipoise.adapters.journal.records import WRITER_BITS
-from equipoise.adapters.kubernetes import Client, KubernetesActuator, NamespacePauses, connect
+from equipoise.adapters.kubernetes import Client, KubernetesActuator, connect
+from equipoise.adapters.kubernetes.pauses import NamespacePauses
 from equipoise.core.decision import Outcome
 from equipoise.core.errors import EquipoiseError, WorldFailed
 from equipoise.engine.recording import record
@@ -177,7 +178,7 @@ class Agent:
         crane_pod = self.node_api.crane_agent()
         if crane_pod:
             raise WorldFailed(f"node {self.settings.node}: {crane_conflict(crane_pod)}; remove one of them")
-        self.pauses.start()
+        self.pauses.reflector.start()
         self._wait(self.pauses.reflector.synced, PAUSES_SECONDS_MAX)
         return not self.stopping.is_set()
 
@@ -218,7 +219,7 @@ class Agent:
 
     def stop(self) -> None:
         self.node_api.stop()
-        self.pauses.stop(1.0)
+        self.pauses.reflector.stop(1.0)
 
     def restore(self, why: str) -> list[Outcome]:
         """Restore what is throttled and remove our taint, at once; failures are logged."""

@@ -14,13 +14,12 @@ from equipoise.adapters.journal import RecordIds, SqliteJournal
 from equipoise.adapters.journal.records import WRITER_BITS
 from equipoise.adapters.kubernetes import Client, Reflector, connect
 from equipoise.adapters.kubernetes.actions import KubernetesActuator
-from equipoise.adapters.kubernetes.advice import KubernetesAnalyses
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.cluster import HpaSpecs, KubernetesSelectedPods
 from equipoise.adapters.kubernetes.kubeconfig import SERVICE_ACCOUNT_FOLDER
 from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity
 from equipoise.adapters.kubernetes.pauses import OPERATOR_NAMESPACE, NamespacePauses
-from equipoise.adapters.kubernetes.policies import KubernetesPolicies
+from equipoise.adapters.kubernetes.policies import KubernetesAnalyses, KubernetesPolicies
 from equipoise.adapters.kubernetes.selectors import parse_selector
 from equipoise.adapters.kubernetes.sizes import CachedSizes
 from equipoise.adapters.kubernetes.store import LedgerStore
@@ -69,8 +68,8 @@ from equipoise.runtime.settings import Journal as JournalSettings
 from equipoise.runtime.settings import Prometheus, Settings
 
 if TYPE_CHECKING:
-    from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners
-    from equipoise.adapters.prometheus.metrics import PrometheusMetrics
+    from equipoise.adapters.prometheus.history import PrometheusHistory
+    from equipoise.adapters.prometheus.metrics import PrometheusMetrics, PrometheusOwners
     from equipoise.runtime.redis import RemotePools
 
 
@@ -98,14 +97,8 @@ class OperatorWiring:
     operator_namespace: str
 
     def policies(self, kind: DefinedKind) -> KubernetesPolicies:
-        policies = KubernetesPolicies(
-            self.client,
-            group=kind.group,
-            version=kind.version,
-            name=kind.name,
-            plural=kind.plural,
-            namespaces=self.settings.namespaces,
-        )
+        """Return a watched cache of the custom resources of a kind."""
+        policies = KubernetesPolicies(self.client, kind, namespaces=self.settings.namespaces)
         self.watch(policies.reflector)
         return policies
 
@@ -122,7 +115,8 @@ class OperatorWiring:
         return KubernetesApplier(self.client)
 
     def history(self) -> "tuple[PrometheusHistory, PrometheusOwners]":
-        from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners
+        from equipoise.adapters.prometheus.history import PrometheusHistory
+        from equipoise.adapters.prometheus.metrics import PrometheusOwners
 
         if self.settings.metrics_from == "metrics-server":
             raise NoHistory(

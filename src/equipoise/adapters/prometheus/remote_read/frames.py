@@ -42,12 +42,10 @@ def write_varint(number: int) -> bytes:
 
 
 def write_number(field: int, number: int) -> bytes:
-    """Write a field that holds a number."""
     return write_varint(field << 3 | VARINT) + write_varint(number)
 
 
 def write_bytes(field: int, data: bytes) -> bytes:
-    """Write a field that holds bytes, text or a message."""
     return write_varint(field << 3 | BYTES) + write_varint(len(data)) + data
 
 

@@ -1,22 +1,32 @@
-"""Reads journals for the pages: a cheap check for changes, and reads of bounded size.
+"""What each address shows: the journals are read, and drawn as data and markup.
 
-A journal that is missing, replaced or damaged is one error line, and is read again when its files change. One
-check serves all viewers, and one read serves all viewers of the same page.
+The check for changes is cheap, and reads are of bounded size. A journal that is missing, replaced or damaged
+is one error line, and is read again when its files change. One check serves all viewers, and one read serves
+all viewers of the same page.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from heapq import merge
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from html import escape
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
 from equipoise.adapters.journal import JournalReader, Query, exactly, open_reader
 from equipoise.core.decision import Record
 from equipoise.core.errors import EquipoiseError
+from equipoise.core.reason import Code
+from equipoise.dashboard import render
+from equipoise.dashboard.page import Figures, Page, Section, overview, page_of
+from equipoise.dashboard.render import NOTHING, Drawing, Markup
 from equipoise.engine.balancer import BALANCERS
 
 RECORDS_MAX = 400
@@ -31,16 +41,6 @@ LATEST = "~"
 """Above every id, so that the list begins with the newest record."""
 YOUNG_SECONDS = 2.0
 """A file modified more recently may change again without a newer modification time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """The filter of the journal's list."""
-
-    balancer: str = ""
-    subject: str = ""
-    reason: str = ""
-    before: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +90,20 @@ class Journals:
 
         return self._joined(read, RECORDS_MAX)
 
-    def listed(self, chosen: Filter) -> JournalReading:
+    def listed(self, chosen: Query) -> JournalReading:
         """Read one page of the list, without inputs."""
-        query = Query(
-            balancer=chosen.balancer,
-            subject=chosen.subject,
-            reason=chosen.reason,
-            before=chosen.before or LATEST,
-            limit=LISTED_MAX + 1,
-        )
+        query = replace(chosen, before=chosen.before or LATEST, limit=LISTED_MAX + 1)
         return self._joined(lambda reader: JournalReading(tuple(reader.records(query))), LISTED_MAX)
 
     def _joined(self, read: Callable[[JournalReader], JournalReading], count: int) -> JournalReading:
+        """Return what each journal has, the newest first; a record that two journals have is there once."""
         readings = [_attempt(path, read) for path in self.paths]
-        merged = _once(merge(*(_sorted(one.records) for one in readings), key=_newness, reverse=True))
-        records = tuple(islice(merged, count + 1))
+        found: dict[str, Record] = {}
+        for record in sorted(
+            (each for one in readings for each in one.records), key=attrgetter("id", "at"), reverse=True
+        ):
+            found.setdefault(record.id, record)
+        records = tuple(found.values())
         return JournalReading(
             records[:count],
             tuple(islice(dict.fromkeys(name for one in readings for name in one.subjects), SUBJECTS_MAX)),
@@ -115,31 +114,10 @@ class Journals:
 
 def _attempt(path: Path, read: Callable[[JournalReader], JournalReading]) -> JournalReading:
     try:
-        reader = open_reader(path)
-        try:
-            found = read(reader)
-            return replace(found, errors=(*found.errors, *(f"{each}." for each in reader.damages.lines)))
-        finally:
-            reader.close()
+        with closing(open_reader(path)) as reader:
+            return replace(read(reader), errors=tuple(f"{each}." for each in reader.damages.lines))
     except (EquipoiseError, OSError) as error:
         return JournalReading(errors=(f"{' '.join(str(error).split())}. It is read again when it changes.",))
-
-
-def _sorted(records: Iterable[Record]) -> list[Record]:
-    return sorted(records, key=_newness, reverse=True)
-
-
-def _newness(record: Record) -> tuple[str, float]:
-    return record.id, record.at
-
-
-def _once(records: Iterable[Record]) -> Iterator[Record]:
-    """Yield each record once, even if two journals have it."""
-    last = ""
-    for record in records:
-        if record.id != last:
-            yield record
-        last = record.id
 
 
 def _bounded(records: Iterable[Record], bytes_max: int) -> Iterator[Record]:
@@ -152,16 +130,13 @@ def _bounded(records: Iterable[Record], bytes_max: int) -> Iterator[Record]:
 
 def _stamps(path: Path) -> Iterator[tuple[str, int, int, int]]:
     """Yield path, inode, size and modification time of each file of a journal."""
-    for part in (path, Path(f"{path}-wal"), *_older(path)):
+    older = (path.with_name(f"{path.name}.1"),) if path.suffix == ".jsonl" else ()
+    for part in (path, Path(f"{path}-wal"), *older):
         try:
             found = part.stat()
         except OSError:
             continue
         yield str(part), found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _older(path: Path) -> Sequence[Path]:
-    return (path.with_name(f"{path.name}.1"),) if path.suffix == ".jsonl" else ()
 
 
 CHECK_SECONDS = 1.0
@@ -200,12 +175,12 @@ class Live:
         key = (self.generation, request)
         task = self._readings.get(key)
         if task is None:
-            self._evict()
+            self._drop_old()
             task = self._readings[key] = asyncio.create_task(self._timed(read_journals))
         reading: T = await asyncio.shield(task)
         return reading
 
-    def _evict(self) -> None:
+    def _drop_old(self) -> None:
         """Drop the readings of older generations, and the oldest above the limit."""
         for old in [key for key in self._readings if key[0] != self.generation]:
             del self._readings[old]
@@ -218,3 +193,105 @@ class Live:
             return await asyncio.to_thread(read_journals, self.journals)
         finally:
             self._read_seconds = time.monotonic() - began
+
+
+OVERVIEW = "overview"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A rendered page: heading, form, sections or records, and footer."""
+
+    head: Markup
+    form: Markup = NOTHING
+    sections: tuple[Drawing, ...] = ()
+    records: tuple[tuple[str, Markup], ...] = ()
+    tail: Markup = NOTHING
+
+
+def overview_view(journals: Journals) -> View:
+    reading = journals.newest()
+    page = made(OVERVIEW, reading.records)
+
+    def draw(section: Section) -> Drawing:
+        name = section.subject
+        if name not in BALANCERS:
+            return render.drawing(section)
+        return render.drawing(section, f"/{name}", render.query("/journal", {"balancer": name}))
+
+    return View(render.heading(page, reading.errors), sections=tuple(map(draw, page.sections)))
+
+
+def balancer_view(journals: Journals, name: str, subject: str) -> View:
+    reading = journals.of_balancer(name, subject)
+    page = made(name, reading.records)
+    here, extent = f"/{name}", ""
+    if reading.is_cut:
+        advice = "" if subject else " Choose a subject to see more of its past."
+        extent = f"Made from the newest {len(reading.records):,} records.{advice}"
+
+    def draw(section: Section) -> Drawing:
+        link = "" if subject else render.query(here, {"subject": section.subject})
+        past = {"balancer": name, "subject": exactly(section.subject)}
+        return render.drawing(section, link, render.query("/journal", past))
+
+    return View(
+        render.heading(page, reading.errors, extent),
+        render.subject_form(subject, reading.subjects, here),
+        tuple(map(draw, page.sections)),
+    )
+
+
+def made(name: str, found: Sequence[Record]) -> Page:
+    """Return a page; if a record cannot be rendered, a page with that error: the journal still shows it."""
+    try:
+        return _maker(name)(found)
+    except Exception as error:  # noqa: BLE001 - a record may contain anything
+        sentence = f"This page can't be drawn ({type(error).__name__}: {error}); the journal has its records."
+        return Page(name.capitalize(), " ".join(sentence.split()))
+
+
+def _maker(name: str) -> Callable[[Sequence[Record]], Page]:
+    if name == OVERVIEW:
+        return overview
+    module = f"equipoise.dashboard.pages.{name}"
+    if find_spec(module) is None:  # a balancer without a page
+        return partial(page_of, name.capitalize(), name, "subject", draw=lambda _: Figures())
+    make: Callable[[Sequence[Record]], Page] = import_module(module).page
+    return make
+
+
+def listing(journals: Journals, chosen: Query) -> View:
+    reading = journals.listed(chosen)
+    page = Page("Journal", "Every decision that was news, the newest first. A line opens to its numbers.")
+    empty = "" if reading.records else '<p class="empty">No record matches.</p>'
+    return View(
+        render.heading(page, reading.errors),
+        Markup(_filter_form(chosen).html + '<h2 class="unseen">Records</h2>' + empty),
+        records=tuple((record.id, render.whole(record)) for record in reading.records),
+        tail=_pager(chosen, reading),
+    )
+
+
+def _filter_form(chosen: Query) -> Markup:
+    balancers = render.options_of(BALANCERS, chosen.balancer, "all")
+    reasons = render.options_of(sorted(code.value for code in Code), chosen.reason, "all")
+    everything = '<a class="button" href="/journal">All</a>' if chosen != Query() else ""
+    return Markup(
+        '<form class="filter" method="get" action="/journal">'
+        f'<label>Balancer<select name="balancer">{balancers}</select></label>'
+        f'<label>Reason<select name="reason">{reasons}</select></label>'
+        f'<label>Subject<input type="search" name="subject" value="{escape(chosen.subject)}" '
+        f'placeholder="shop/web or shop/*"></label><button>Show</button>{everything}</form>'
+    )
+
+
+def _pager(chosen: Query, reading: JournalReading) -> Markup:
+    links = ""
+    if chosen.before:
+        newest = render.query("/journal", asdict(replace(chosen, before="")))
+        links = f'<a class="button" href="{escape(newest)}">Newest</a>'
+    if reading.is_cut:
+        older = render.query("/journal", asdict(replace(chosen, before=reading.records[-1].id)))
+        links += f'<a class="button" rel="next" href="{escape(older)}">Older</a>'
+    return Markup(f'<nav class="pager" aria-label="Older and newer records">{links}</nav>')
