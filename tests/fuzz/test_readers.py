@@ -34,8 +34,9 @@ OWN = {
     "runtime/operator/worker.py:_error": "our own worker wrote it",
     "runtime/operator/worker.py:submit": "our own worker wrote it",
     "runtime/logs.py:_text": "our own line",
-    "dashboard/auth.py:_refusal": "Latin 1 takes every byte",
-    "dashboard/auth.py:_unknown": "Latin 1 takes every byte",
+    "dashboard/server.py:__call__": "our own answer, in ASCII",
+    "dashboard/server.py:_refusal": "Latin 1 takes every byte",
+    "dashboard/server.py:_unknown": "Latin 1 takes every byte",
     "engine/isolation.py:_encodable": "our own text",
     "qos/loop.py:state": "loads what StateFile.load reads",
 }

@@ -39,9 +39,10 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
     options, interval_seconds = settings.pools, settings.interval_seconds("pools")
     namespace = _expected(options.namespace, "namespace", "where the pods of the tiers are")
     selector = _expected(options.selector, "selector", "their labels, such as app=voice-agent")
+    pools = wiring.pools()  # a setting of it is refused before any pod is watched
     pods = wiring.selected_pods(namespace, selector)
     return PoolsLoop(
-        pools=wiring.pools(),
+        pools=pools,
         pods=pods.pods,
         is_gone=pods.is_gone,
         pauses=wiring.pauses,
