@@ -11,7 +11,7 @@ from equipoise.core.decision import Decision, EvictPod
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Entry, EntryState, Ledger
 from equipoise.core.reason import Code, Reason
-from equipoise.crd.targets import Window, held_by_window
+from equipoise.crd.windows import Window, held_by_window
 from equipoise.engine.disruption import held_by_hourly_budget, room_for_disruption
 from equipoise.engine.guards import held_by_cooldown, held_by_leader, held_by_pause
 

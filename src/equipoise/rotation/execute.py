@@ -16,7 +16,7 @@ from equipoise.core.decision import Action, Decision, EvictPod, Outcome
 from equipoise.core.errors import KeyedBackoff, WorldFailed
 from equipoise.core.ledger import Ledger
 from equipoise.core.reason import Code, Reason
-from equipoise.crd.targets import held_by_window
+from equipoise.crd.windows import held_by_window
 from equipoise.engine.disruption import DisruptionBudget, held_by_hourly_budget, protection_of
 from equipoise.engine.executor import Executed, FencedExecutor, Intent, evict, execute_isolated
 from equipoise.engine.guards import (

@@ -13,7 +13,8 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from equipoise.crd.definition import Column, DefinedKind
 from equipoise.crd.fields import Count, Memory, Moment, Number, SchemaPart, Span, Whole, rule, rules
 from equipoise.crd.status import ENTRIES_MAX, PolicyStatus, WorkloadDecision
-from equipoise.crd.targets import LabelSelector, Mode, Window, WorkloadTarget
+from equipoise.crd.targets import LabelSelector, Mode, WorkloadTarget
+from equipoise.crd.windows import Window
 from equipoise.engine.recording import as_json
 
 WARM_UP_SECONDS = 300.0

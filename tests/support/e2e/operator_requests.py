@@ -92,9 +92,9 @@ def _watching(reflectors: Sequence[Reflector[Any]]) -> bool:
 
 
 def _problems(reflectors: Sequence[Reflector[Any]]) -> list[str]:
-    """Give what was refused; a server that gave no answer in time is asked again."""
+    """Return what was refused for lack of rights; after any other answer, a reflector asks again."""
     errors = [one.last_error for one in reflectors]
-    return [str(error) for error in errors if isinstance(error, ApiError) and error.status < 500]
+    return [str(error) for error in errors if isinstance(error, ApiError) and error.status in {401, 403}]
 
 
 def live(release: Release) -> None:
