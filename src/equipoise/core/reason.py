@@ -1,7 +1,10 @@
 """Reasons of decisions: a code of a closed list, numbers, and one sentence."""
 
 import math
+import tomllib
 from enum import StrEnum
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -89,6 +92,27 @@ class Reason(msgspec.Struct, frozen=True):
         for name, value in self.numbers.items():
             if not _survives_json(value):
                 raise ValueError(f"numbers.{name}: {value!r} does not survive JSON")
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """What a reason means in one part of Equipoise, what to do, and a sentence as it is printed."""
+
+    code: Code
+    group: str
+    """The heading under which it is listed, such as "Rotation" or "Guards"."""
+    meaning: str
+    remedy: str
+    example: str
+
+
+@cache
+def explanations() -> tuple[Explanation, ...]:
+    """Return what every reason means, in the order of groups; a reason that two groups use has two entries.
+
+    The texts are in `reasons.toml`, since they are for readers only and no decision needs them.
+    """
+    read = tomllib.loads((files("equipoise.core") / "reasons.toml").read_text(encoding="utf-8"))
+    return msgspec.convert(read["reasons"], tuple[Explanation, ...])
 
 
 def _survives_json(value: object) -> bool:
