@@ -1,10 +1,8 @@
 """Reasons of decisions: a code of a closed list, numbers, and one sentence."""
 
 import math
-import tomllib
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -111,6 +109,9 @@ def explanations() -> tuple[Explanation, ...]:
 
     The texts are in `reasons.toml`, since they are for readers only and no decision needs them.
     """
+    import tomllib  # noqa: PLC0415 - most processes never read them
+    from importlib.resources import files  # noqa: PLC0415
+
     read = tomllib.loads((files("equipoise.core") / "reasons.toml").read_text(encoding="utf-8"))
     return msgspec.convert(read["reasons"], tuple[Explanation, ...])
 
