@@ -3,11 +3,12 @@
 A quantity is an integer number of billionths and the family of suffixes it was written in. It is printed in
 Kubernetes' canonical form: exact, without a fraction, with the largest possible suffix.
 
-Also durations (`90`, `90s`, `5m`, `1h30m`, `250ms`) and RFC 3339 times.
+Also durations (`90`, `90s`, `5m`, `1h30m`, `250ms`), RFC 3339 times, and amounts as sentences have them.
 """
 
 import math
 import re
+from collections.abc import Iterable
 from datetime import datetime, tzinfo
 from enum import StrEnum
 from functools import lru_cache
@@ -204,3 +205,41 @@ def print_seconds(seconds: float) -> str:
         if count:
             parts += f"{count}{unit}"
     return parts or "0s"
+
+
+DIGITS = 3
+"""How many significant digits a number has in a sentence."""
+
+
+def print_number(value: float) -> str:
+    """Return a number as a sentence has it: three digits, never scientific, such as 1.05, 1234 or 0.0002."""
+    if abs(value) >= 10 ** (DIGITS - 1):
+        return f"{value:.0f}"
+    text = f"{value:.{DIGITS}g}"
+    return f"{float(text):.12f}".rstrip("0").rstrip(".") if "e" in text else text
+
+
+def print_cores(cores: float) -> str:
+    """Return an amount of CPU as a sentence has it: `1.05 cores`, `1 core`."""
+    number = print_number(cores)
+    return f"{number} core{'' if number == '1' else 's'}"
+
+
+def print_bytes(amount: float) -> str:
+    """Return an amount of memory as a sentence has it, in its largest binary unit: `1.2 GiB`, `512 MiB`."""
+    power = 0
+    while abs(amount) >= 1024 and power < len(_BINARY):  # noqa: PLR2004 - the step between two units
+        amount, power = amount / 1024, power + 1
+    unit = f"{_BINARY_SUFFIX[power]}B" if power else ("byte" if amount == 1 else "bytes")
+    return f"{print_number(amount)} {unit}"
+
+
+def print_count(count: int, noun: str) -> str:
+    """Return a count with its noun: `1 pod`, `2 pods`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def print_list(words: Iterable[str]) -> str:
+    """Return words as a sentence lists them: `a`, `a and b`, `a, b and c`."""
+    *first, last = [*words] or [""]
+    return f"{', '.join(first)} and {last}" if first else last

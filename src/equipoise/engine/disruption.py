@@ -15,6 +15,7 @@ import msgspec
 
 from equipoise.core.cluster import Pdb, Pod, Selector
 from equipoise.core.ledger import Ledger
+from equipoise.core.quantity import print_count
 from equipoise.core.reason import Code, Reason
 
 SYSTEM_NAMESPACES = frozenset({"kube-system"})
@@ -39,7 +40,7 @@ def held_by_kind(kind: str, *, includes_stateful_sets: bool) -> Reason | None:
     """Hold StatefulSets: a replacement has the same identity, and so the same share of the load."""
     if kind != "StatefulSet" or includes_stateful_sets:
         return None
-    return Reason(Code.OPTED_OUT, "A StatefulSet is rotated only where includeStatefulSets says so.")
+    return Reason(Code.OPTED_OUT, "A StatefulSet is rotated only if includeStatefulSets is true.")
 
 
 def opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
@@ -74,20 +75,20 @@ def protection_of(pod: Pod, *, includes_local_storage: bool, includes_stateful_s
     if pod.is_mirror or (pod.owner is not None and pod.owner.kind == "Node"):
         return "it is a static pod"
     if pod.owner is None:
-        return "it has no controller that would replace it"
+        return "no controller would replace it"
     if pod.owner.kind == "DaemonSet":
-        return "a DaemonSet would start it on the same node again"
+        return "its DaemonSet would start it on the same node again"
     if pod.owner.kind == "StatefulSet" and not includes_stateful_sets:
-        return "it is of a StatefulSet"
+        return "it belongs to a StatefulSet"
     if pod.priority >= CRITICAL_PRIORITY_MIN or pod.priority_class in CRITICAL_CLASSES:
-        return "its priority is critical"
+        return "its priority class is critical"
     annotation = opted_out_by(pod.annotations)
     if annotation:
-        return f"it is opted out by {annotation}"
+        return f"its annotation {annotation} excludes it"
     values = dict(pod.annotations)
     is_marked_safe = "true" in {_normalized(values.get(SAFE_TO_EVICT)), _normalized(values.get(ROTATE))}
     if pod.has_local_storage and not includes_local_storage and not is_marked_safe:
-        return "it has local storage"
+        return "it uses local storage"
     return ""
 
 
@@ -105,15 +106,16 @@ class Waiting(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         names = ", ".join(budget.name for budget in self.budgets)
         if len(self.budgets) > 1:
-            return f"{self.pod.name} is selected by several budgets ({names}), which Kubernetes never evicts"
+            return f"Kubernetes evicts no pod of several PodDisruptionBudgets; {self.pod.name} has {names}"
         (budget,) = self.budgets
         if not budget.is_current:
-            return f"the budget {names} is still being worked out by Kubernetes"
+            return f"Kubernetes has not processed the PodDisruptionBudget {names} yet"
         allowed = budget.disruptions_allowed
         if allowed > 0:
-            return f"the budget {names} allows {allowed} now, taken by pods before this one"
-        pods = "1 healthy pod" if budget.pods_healthy == 1 else f"{budget.pods_healthy} healthy pods"
-        return f"the budget {names} allows none now ({pods}, {budget.pods_desired} needed)"
+            evictions = print_count(allowed, "eviction")
+            return f"the PodDisruptionBudget {names} allows {evictions} now, used by pods before this one"
+        pods = f"{print_count(budget.pods_healthy, 'healthy pod')}, {budget.pods_desired} required"
+        return f"the PodDisruptionBudget {names} allows no eviction now ({pods})"
 
 
 class Cleared(msgspec.Struct, frozen=True):
@@ -173,10 +175,10 @@ def held_by_hourly_budget(ledger: Ledger, balancer: str, rounds_max: int, at: fl
     used = ledger.rounds_since(at - HOUR_SECONDS, balancer)
     if used < rounds_max:
         return None
-    rounds = "1 round in the last hour has" if used == 1 else f"{used} rounds in the last hour have"
+    rounds = print_count(used, "round")
     return Reason(
         Code.HELD_BY_BUDGET,
-        f"{rounds} used up the budget of {rounds_max}.",
+        f"The workload had {rounds} in the last hour; the limit is {rounds_max}.",
         {"rounds_last_hour": used, "rounds_per_hour": rounds_max},
     )
 
@@ -191,12 +193,11 @@ def room_for_disruption(
     scope, now, most = "this workload", disturbed, disturbed_max
     if everywhere < here:
         scope, now, most = "the cluster", disturbed_in_cluster, disturbed_in_cluster_max
-    pods, are = ("pod", "is") if now == 1 else ("pods", "are")
-    sentence = f"{now} {pods} of {scope} {are} disturbed now, and at most {most} may be; the rest wait."
+    pods, are = print_count(now, "pod"), "is" if now == 1 else "are"
+    sentence = f"{pods} of {scope} {are} unavailable; the limit is {most}. The other pods wait."
     if now == 0:
-        sentence = (
-            f"No more than {most} of {scope}'s pods may be away at once; the rest wait for the next wave."
-        )
+        pods = print_count(most, "pod")
+        sentence = f"At most {pods} of {scope} may be unavailable at once. The other pods wait."
     assert here >= 0, "room is never negative"
     return min(here, everywhere), Reason(Code.HELD_BY_BUDGET, sentence, numbers)
 

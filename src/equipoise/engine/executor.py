@@ -99,7 +99,9 @@ class FencedExecutor:
             # Nothing is sent without a written intent, so it is certain that nothing was changed.
             return Executed(Outcome(action, "Fenced", str(error)))
         self.on_step("intent")
-        fenced = Executed(Outcome(action, "Fenced", "our turn was over after the intent"))
+        fenced = Executed(
+            Outcome(action, "Fenced", "this process stopped being the leader before the action was sent")
+        )
         if self.leadership.epoch() != entry.epoch:  # the present leader settles the intent
             return fenced
         outdated = self.recheck(action)

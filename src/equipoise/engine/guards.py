@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping
 from equipoise.core.decision import Decision
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import INTENT_MAX_SECONDS, Entry, EntryState, Ledger
+from equipoise.core.quantity import print_count, print_seconds
 from equipoise.core.reason import Code, Reason
 from equipoise.ports import Leadership, Pauses
 
@@ -25,11 +26,15 @@ def held_by_cooldown(ledger: Ledger, balancer: str, cooldown_seconds: float, at:
     if last is None or at - last >= cooldown_seconds:
         return None
     left = cooldown_seconds - (at - last)
-    sentence = f"The last action was {at - last:.0f} s ago, and the next waits {left:.0f} s more."
+    sentence = f"The last action was {_seconds(at - last)} ago; the cooldown ends in {_seconds(left)}."
     if at < last:
-        ahead = last - at
-        sentence = f"The ledger has an action {ahead:.0f} s in the future: a clock is wrong, or the ledger."
+        ahead = _seconds(last - at)
+        sentence = f"The ledger has an action that is {ahead} in the future. Check the clocks of the nodes."
     return Reason(Code.HELD_BY_COOLDOWN, sentence, {"seconds_left": left})
+
+
+def _seconds(seconds: float) -> str:
+    return print_seconds(round(seconds))
 
 
 def count_streaks(before: Mapping[str, int], hot: Collection[str]) -> dict[str, int]:
@@ -43,8 +48,8 @@ def hold_spikes(decision: Decision, streaks: Mapping[str, int], cycles_min: int)
     for number, action in enumerate(decision.actions):
         cycles_hot = streaks.get(action.uid)
         if cycles_hot is not None and cycles_hot < cycles_min:
-            cycles = "1 cycle" if cycles_hot == 1 else f"{cycles_hot} cycles"
-            sentence = f"{action.pod} was hot in {cycles} in a row, and {cycles_min} are needed."
+            cycles = print_count(cycles_hot, "cycle")
+            sentence = f"{action.pod} has been hot for {cycles} in a row; {cycles_min} are required."
             numbers = {"hot_cycles": cycles_hot, "debounce_cycles": cycles_min}
             return decision.hold(Reason(Code.HELD_BY_THRESHOLD, sentence, numbers), number)
     return decision
@@ -53,10 +58,10 @@ def hold_spikes(decision: Decision, streaks: Mapping[str, int], cycles_min: int)
 def held_by_lag(lag: float | None, threshold: float, query: str = "?") -> Reason | None:
     """Hold at or above the threshold, and while the lag is unknown."""
     if lag is None:
-        why = "its query has no answer" if query else "no query says how to read it (kafkaLag.query)"
-        sentence = f"The Kafka consumer lag is unknown, since {why}; a rotation would stop consumption."
+        why = "its query returned no value" if query else "kafkaLag.query is not set"
+        sentence = f"The Kafka consumer lag is unknown because {why}. Evicting a pod would stop consumption."
     elif lag >= threshold:
-        sentence = f"The Kafka consumer lag is {lag:g}, and rotation waits until it is below {threshold:g}."
+        sentence = f"The Kafka consumer lag is {lag:.0f}; rotation waits until it is below {threshold:.0f}."
     else:
         return None
     return Reason(Code.HELD_BY_LAG, sentence, {"kafka_lag": lag, "kafka_lag_threshold": threshold})
@@ -67,10 +72,10 @@ def held_by_pause(pauses: Pauses, namespace: str) -> Reason | None:
     try:
         paused_by = pauses.pause_of(namespace)
     except WorldFailed as error:
-        return Reason(Code.HELD_BY_PAUSE, f"Whether {namespace} is paused is unknown: {error}.")
+        return Reason(Code.HELD_BY_PAUSE, f"It is unknown whether namespace {namespace} is paused: {error}.")
     if paused_by is None:
         return None
-    return Reason(Code.HELD_BY_PAUSE, f"Stop was said: {paused_by}.")
+    return Reason(Code.HELD_BY_PAUSE, f"{paused_by[0].upper()}{paused_by[1:]}.")
 
 
 OTHERS_SECONDS = INTENT_MAX_SECONDS
@@ -101,8 +106,8 @@ def _held(entries: Collection[Entry], at: float, seconds: float) -> Reason | Non
     since = max(0.0, at - last.at)
     return Reason(
         Code.HELD_BY_BUDGET,
-        f"{last.balancer} acted on {last.pod} of this workload {since:.0f} s ago ({last.action}), and one "
-        "balancer at a time takes pods of it.",
+        f"The balancer {last.balancer} acted on {last.pod} of this workload {_seconds(since)} ago "
+        f"({last.action}). Only one balancer acts on a workload at a time.",
         {"other": last.balancer, "seconds_since": since},
     )
 
@@ -110,7 +115,7 @@ def _held(entries: Collection[Entry], at: float, seconds: float) -> Reason | Non
 def held_by_leader(leadership: Leadership) -> Reason | None:
     if leadership.epoch() is not None:
         return None
-    return Reason(Code.HELD_BY_LEADER, "This process does not lead, so it only looks.")
+    return Reason(Code.HELD_BY_LEADER, "This process is not the leader, so it changes nothing.")
 
 
 SNAPSHOT_AGE_MAX_SECONDS = 120.0
@@ -121,5 +126,5 @@ def held_by_age(age_seconds: float) -> Reason | None:
     if age_seconds <= SNAPSHOT_AGE_MAX_SECONDS:
         return None
     most = SNAPSHOT_AGE_MAX_SECONDS
-    sentence = f"What was seen is {age_seconds:.0f} s old, and at most {most:g} s is believed."
+    sentence = f"The observed data is {_seconds(age_seconds)} old; the limit is {_seconds(most)}."
     return Reason(Code.HELD_BY_LEADER, sentence, {"look_age_seconds": age_seconds})

@@ -199,7 +199,7 @@ def failed_decision(failed: FailedTurn, outcomes: Sequence[Outcome] = ()) -> Dec
 
 
 def failed_reason(failed: FailedTurn) -> Reason:
-    error = failed.error.rstrip(".") or "it has no message"
+    error = failed.error.rstrip(".") or "the error has no message"
     where = " The log has the traceback; please report it." if failed.is_bug else ""
-    sentence = f"An error ended this turn before it was over: {error}. Others are not affected.{where}"
+    sentence = f"An internal error stopped its processing: {error}. Everything else continued.{where}"
     return Reason(Code.INTERNAL_ERROR, sentence)

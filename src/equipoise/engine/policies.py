@@ -127,7 +127,7 @@ def write_status(
     except StoreConflict:
         return StatusWrite(False)
     except WorldFailed as error:
-        return StatusWrite(False, f"the status of {policy.ref} was not written: {error}")
+        return StatusWrite(False, f"the status of {policy.ref} could not be written: {error}")
     return StatusWrite(True)
 
 

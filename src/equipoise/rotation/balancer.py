@@ -133,7 +133,7 @@ BALANCER = Balancer(
         workload_gauge(
             "rebalancer_predicted_cpu_average",
             "average_rotated_cores",
-            "Average of the hot and the coldest pods, in cores: what a rotation is predicted to bring.",
+            "Predicted average after a rotation: of the hot and the coldest pods, in cores.",
         ),
         workload_gauge(
             "rebalancer_improvement_calculated", "improvement_percent", "Predicted improvement, in percent."
@@ -141,16 +141,16 @@ BALANCER = Balancer(
         workload_gauge(
             "rebalancer_improvement_realised",
             "realised_improvement_percent",
-            "By how much the hottest pod fell in the last rotation that was verified, in percent.",
+            "By how much the usage of the hottest pod fell in the last measured rotation, in percent.",
         ),
         workload_gauge(
             "rebalancer_safety_threshold_current",
             "threshold_cores",
-            "Above this many cores a pod is hot: target times tolerance.",
+            "The usage above which a pod is hot, in cores: target times tolerance.",
         ),
         GaugeSpec(
             "rebalancer_futile",
-            "1 while rotation is given up for some time, since it did not help.",
+            "1 while no rotation is tried because the last ones did not help.",
             WORKLOAD_LABELS,
             _futile,
         ),
@@ -164,10 +164,12 @@ BALANCER = Balancer(
         ),
         CounterSpec(
             "rebalancer_evictions",
-            "Evictions by what came of them.",
+            "Evictions by result.",
             ("result", *WORKLOAD_LABELS),
             _evictions,
         ),
-        CounterSpec("rebalancer_waves", "Waves in which at least one pod went.", WORKLOAD_LABELS, _waves),
+        CounterSpec(
+            "rebalancer_waves", "Waves in which at least one pod was evicted.", WORKLOAD_LABELS, _waves
+        ),
     ),
 )

@@ -15,6 +15,7 @@ import msgspec
 from equipoise.core.cluster import ObjectRef, Workload, WorkloadRef, hpas_by_workload
 from equipoise.core.decision import Action, Decision, Outcome
 from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.core.quantity import print_seconds
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
 from equipoise.engine.executor import LeaselessLeadership
@@ -166,14 +167,13 @@ class WorkloadResult:
         if self.last.reason.code is Code.INTERNAL_ERROR:
             return f"{self.last.subject}: {self.last.reason.sentence}"
         if self.ledger_error:
-            why = f"what was done before is unknown: {self.ledger_error}"
-            return f"{self.last.subject}: nothing was done, since {why}"
+            why = f"the ledger of earlier actions cannot be read: {self.ledger_error}"
+            return f"{self.last.subject}: no pod was evicted: {why}"
         if not self.outcomes or self.outcomes[-1].result not in FINAL_RESULTS:
             return ""
         refused = self.outcomes[-1]
-        return (
-            f"{self.last.subject}: nothing was done: {refused.action.pod} {refused.result}, {refused.detail}"
-        )
+        why = f"{refused.action.pod}: {refused.result}: {refused.detail}"
+        return f"{self.last.subject}: no pod was evicted: {why}"
 
     @property
     def evicted(self) -> list[Action]:
@@ -191,7 +191,7 @@ class WorkloadResult:
         refused = self.outcomes[-1]
         detail = f" ({refused.detail.rstrip('.')})" if refused.detail else ""
         why = "the right to evict it is missing" if refused.result == "Forbidden" else refused.result
-        sentence = f"{refused.action.pod} did not go: {why}{detail}."
+        sentence = f"{refused.action.pod} was not evicted: {why}{detail}."
         return self.last.hold(Reason(FINAL_RESULTS.get(refused.result, Code.PDB_BLOCKED), sentence))
 
 
@@ -232,11 +232,11 @@ class RotateCommand:
         """Return the error of a time-out: the open rotations, and the last hold of each."""
         parts = []
         for ref in sorted(open_refs):
-            why, result = "nothing was seen of it", self.results.get(ref.subject)
+            why, result = "it was not observed", self.results.get(ref.subject)
             if result is not None:
                 why = f"{result.last.reason.code.value}: {result.last.reason.sentence.rstrip('.')}"
-            parts.append(f"{ref}: not verified within {timeout_seconds:g} s ({why})")
-        return f"{'; '.join(parts)}; the ledger remembers what was done, and another `apply` goes on with it"
+            parts.append(f"{ref}: the rotation did not end within {print_seconds(timeout_seconds)} ({why})")
+        return f"{'; '.join(parts)}; run `equipoise rotation apply` again to continue it"
 
     def _cycle(self, open_refs: set[WorkloadRef] | None) -> set[WorkloadRef]:
         """Run one cycle, over all named workloads at first; return those whose rotations are under way."""

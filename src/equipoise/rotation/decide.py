@@ -19,7 +19,7 @@ import msgspec
 
 from equipoise.core.cluster import HpaMetric
 from equipoise.core.decision import Decided, Decision, EvictPod
-from equipoise.core.quantity import print_seconds
+from equipoise.core.quantity import print_cores, print_count, print_list, print_number, print_seconds
 from equipoise.core.reason import Code, Reason
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import (
@@ -69,7 +69,7 @@ def decide(
     if details.room is not None:
         assert details.room > 0, "a rotation that took all it planned has ended"
         room = details.room
-        sentence = f"The rotation under way may take {room} more of the pods that it planned; the rest stay."
+        sentence = f"The rotation in progress may evict {room} more of its planned pods; the others stay."
         decision = decision.hold(Reason(Code.HELD_BY_BUDGET, sentence, {"rotation_room": room}), room)
     assert len(decision.actions) + len(decision.held) == len(proposed.actions), "what is held is not lost"
     numbers = Reason.of(decision.reason.code, "", *_numbers_of(details.memory, observation.at)).numbers
@@ -114,9 +114,9 @@ def _held_by_futility(policy: RotationPolicy, memory: RotationMemory, at: float)
         return None
     until = datetime.fromtimestamp(memory.futile_until, UTC).strftime("%Y-%m-%d %H:%M UTC")
     sentence = (
-        f"{memory.failures} rotations in a row did not lower the hottest pod by "
-        f"{policy.improvement_percent_min:g} %: most likely the imbalance follows the load, not the pod, or "
-        f"the node that new pods came back to. The next try is after {until}."
+        f"{memory.failures} rotations in a row did not lower the usage of the hottest pod by "
+        f"{policy.improvement_percent_min:g}%. The imbalance probably follows the load or the node, not the "
+        f"pod. The next attempt is after {until}."
     )
     return Reason(Code.FUTILE, sentence, {"rotations_failed": memory.failures})
 
@@ -174,7 +174,7 @@ def choose_metric(policy: RotationPolicy, hpas: Sequence[ObservedHpa]) -> HpaMet
         raise NoPlan(Code.NO_HPA, f"No HPA{named} targets this workload.", hpas=[hpa.name for hpa in hpas])
     if len(chosen) > 1:
         names = sorted(hpa.name for hpa in chosen)
-        sentence = f"{len(names)} HPAs target this workload ({', '.join(names)}), and they would fight."
+        sentence = f"{len(names)} HPAs target this workload: {print_list(names)}. Delete all but one."
         raise NoPlan(Code.AMBIGUOUS_HPA, sentence, hpas=names)
     return _cpu_metric(policy, chosen[0])
 
@@ -188,11 +188,11 @@ def _cpu_metric(policy: RotationPolicy, hpa: ObservedHpa) -> HpaMetric:
         if metrics[0].target_type in {"Utilization", "AverageValue"} and metrics[0].target_value > 0:
             return metrics[0]
     if policy.hpa_metric_name != "cpu":
-        sentence = f"hpaMetricName asks for {policy.hpa_metric_name}, and rotation compares CPU only."
+        sentence = f"hpaMetricName is {policy.hpa_metric_name}, but rotation compares CPU only."
         raise NoPlan(Code.UNSUPPORTED_TARGET, sentence, hpa=hpa.name)
     found = ", ".join(f"{m.type} {m.name} {m.target_type}" for m in hpa.metrics) or "no metric"
     needed = "one cpu metric of type Resource or ContainerResource with a Utilization or AverageValue target"
-    sentence = f"HPA {hpa.name} has {found}; {needed} is needed."
+    sentence = f"HPA {hpa.name} has {found}; rotation requires {needed}."
     raise NoPlan(Code.UNSUPPORTED_TARGET, sentence, hpa=hpa.name)
 
 
@@ -203,7 +203,9 @@ def target_cores(metric: HpaMetric, ready: Sequence[PodLoad]) -> float:
     requests = [pod.request_cores for pod in ready if pod.request_cores]
     if len(requests) < len(ready):
         without = min(pod.name for pod in ready if not pod.request_cores)
-        sentence = f"A Utilization target needs a CPU request on every pod, and {without} has none."
+        sentence = (
+            f"The HPA's Utilization target requires a CPU request on every pod, but {without} has none."
+        )
         missing = len(ready) - len(requests)
         raise NoPlan(Code.UNSUPPORTED_TARGET, sentence, pods_without_request=missing)
     return metric.target_value / 100 * (sum(requests) / len(requests))
@@ -213,7 +215,7 @@ def _check_replicas(policy: RotationPolicy, ready: Sequence[PodLoad], total: int
     count, needed = len(ready), policy.replicas_min
     if count < needed:
         are = "is" if count == 1 else "are"
-        sentence = f"{count} of {total} pods {are} ready, and rotation needs at least {needed}."
+        sentence = f"{count} of {total} pods {are} ready; rotation requires at least {needed} (minReplicas)."
         raise NoPlan(Code.TOO_FEW_REPLICAS, sentence, pods_ready=count, replicas_min=needed)
 
 
@@ -221,15 +223,13 @@ def _check_coverage(ready: Sequence[PodLoad], partial: str) -> None:
     count, measured = len(ready), sum(pod.cpu_cores is not None for pod in ready)
     coverage = measured / count if ready else 0.0
     if partial:
-        why = (
-            f"The source of the CPU usage did not answer in full ({partial}), so nothing is decided from it."
-        )
+        why = f"The source of the CPU usage returned incomplete data ({partial}), so nothing is decided."
     elif (
         measured * 100 < COVERAGE_MIN * 100 * count
     ):  # in whole pods: 0.9 x 10 as a float is slightly above 9
         why = (
-            f"{measured} of {count} ready pods have fresh CPU samples over the whole window "
-            f"({coverage * 100:.0f} %), and at least {COVERAGE_MIN * 100:.0f} % are needed."
+            f"{measured} of {count} ready pods ({coverage * 100:.0f}%) have fresh CPU samples for the entire "
+            f"metrics window; at least {COVERAGE_MIN * 100:.0f}% are required."
         )
     else:
         return
@@ -276,11 +276,12 @@ def _rotate(
     else:
         code = Code.INSUFFICIENT_IMPROVEMENT
         sentence = (
-            f"Rotating {', '.join(plan.hot)} with the coldest pods would lower their average by "
-            f"{improvement:.1f} %, and more than {policy.improvement_percent_min:g} % is needed."
+            f"Rotating {print_list(plan.hot)} with the coldest pods is predicted to lower their average "
+            f"usage by {improvement:.1f}%; more than {policy.improvement_percent_min:g}% is required."
         )
     if unknown:
-        sentence += f" {unknown} of {len(ready)} ready pods had no fresh samples over the whole window."
+        have = "has" if unknown == 1 else "have"
+        sentence += f" {unknown} of {len(ready)} ready pods {have} no fresh samples for the metrics window."
     return Decision(observation.subject, Reason.of(code, sentence, plan), actions), plan
 
 
@@ -314,36 +315,43 @@ def _no_hot_sentence(
     if not busiest:
         return _no_candidate_sentence(age, ready)
     top = busiest[0]
-    used = f"the busiest, {top.name}, uses {_cores(top):.3g} cores, not above {threshold:.3g}"
+    limit = f"the threshold is {print_cores(threshold)}"
+    used = f"the busiest pod, {top.name}, uses {print_cores(_cores(top))}, and {limit}"
     known = [pod for pod in ready if pod.cpu_cores is not None and not pod.protection]
     young = sum(_is_above(_cores(pod), threshold) for pod in known)
     if young:
-        more = f"{young} above it {'is' if young == 1 else 'are'} not {age} old (minPodAge) or just restarted"
-        return f"No pod that can be judged is hot: {used}; {more}."
+        above = f"{print_count(young, 'pod')} above the threshold {'is' if young == 1 else 'are'}"
+        return f"No candidate is hot: {used}. {above} younger than {age} (minPodAge) or restarted recently."
     return f"No pod is hot: {used}."
 
 
 def _no_candidate_sentence(age: str, ready: Sequence[PodLoad]) -> str:
     protected = sorted((pod for pod in ready if pod.protection), key=attrgetter("name"))
     if not protected:
-        return f"No pod can be judged yet: none is {age} old (minPodAge) and without a restart."
+        return f"No pod is a candidate yet: all are younger than {age} (minPodAge) or restarted recently."
     if len(protected) < len(ready):
-        old = f"none is measured, {age} old (minPodAge) and without a restart"
-        return f"No pod that may go can be judged yet: {old}."
+        why = f"each is younger than {age} (minPodAge), restarted recently or has no samples"
+        return f"No unprotected pod is a candidate yet: {why}."
     first = protected[0]
-    return f"No pod is hot, and all are protected: {first.name} is never evicted, since {first.protection}."
+    why = f"{first.name} is never evicted because {first.protection}"
+    return f"No pod is hot, and all pods are protected: {why}."
 
 
 def _protected_sentence(protected: Sequence[PodLoad]) -> str:
     top = max(sorted(protected, key=attrgetter("name")), key=_cores)
     more = f" {len(protected)} pods are protected." if len(protected) > 1 else ""
-    return f"{top.name} is hot with {_cores(top):.3g} cores, but never evicted, since {top.protection}.{more}"
+    hot = f"{top.name} is hot with {print_cores(_cores(top))}"
+    return f"{hot}, but it is never evicted because {top.protection}.{more}"
 
 
 def _rotate_sentence(plan: RotationPlan, improvement: float) -> str:
-    are = "is" if len(plan.hot) == 1 else "are"
+    assert plan.average_hot_cores is not None, "a plan to rotate has averages"
+    assert plan.average_rotated_cores is not None, "a plan to rotate has averages"
+    share = f"{plan.threshold_cores / plan.target_cores * 100:.0f}% of the HPA's target"
+    use = "uses" if len(plan.hot) == 1 else "use"
+    above = f"{use} more than {print_cores(plan.threshold_cores)} ({share})"
+    before, after = print_number(plan.average_hot_cores), print_cores(plan.average_rotated_cores)
     return (
-        f"{', '.join(plan.hot)} {are} above {plan.threshold_cores:.3g} cores; rotated with "
-        f"{', '.join(plan.cold)}, their average would fall by {improvement:.1f} %, "
-        f"from {plan.average_hot_cores:.3g} to {plan.average_rotated_cores:.3g} cores."
+        f"{print_list(plan.hot)} {above}. Rotating with {print_list(plan.cold)} is predicted to lower their "
+        f"average usage by {improvement:.1f}%, from {before} to {after}."
     )

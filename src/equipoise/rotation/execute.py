@@ -15,6 +15,7 @@ from equipoise.core.cluster import FINISHED, ObjectRef, Pod, PodRef, Workload, W
 from equipoise.core.decision import Action, Decision, EvictPod, Outcome
 from equipoise.core.errors import KeyedBackoff, WorldFailed
 from equipoise.core.ledger import Ledger
+from equipoise.core.quantity import print_count
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.windows import held_by_window
 from equipoise.engine.disruption import DisruptionBudget, held_by_hourly_budget, protection_of
@@ -46,8 +47,11 @@ from equipoise.rotation.status import MAYBE_EVICTED, Target
 REFUSED_FIRST_SECONDS = 300.0
 REFUSED_MAX_SECONDS = 3600.0
 REFUSED = {
-    "Forbidden": (Code.OPTED_OUT, "The right to evict its pods is missing, so it is only previewed"),
-    "Refused": (Code.PDB_BLOCKED, "The server does not let its pods be evicted"),
+    "Forbidden": (
+        Code.OPTED_OUT,
+        "The right to evict the pods of this workload is missing, so its rotation is only previewed",
+    ),
+    "Refused": (Code.PDB_BLOCKED, "The API server refuses to evict the pods of this workload"),
 }
 
 
@@ -95,7 +99,7 @@ def read_ledgers(
     except WorldFailed as error:
         if not is_acting and isinstance(error, NotInstalled):
             return Ledgers({})
-        snapshot.notes.add(f"what was done before is unknown: {error}")
+        snapshot.notes.add(f"the ledger of earlier actions cannot be read: {error}")
         return Ledgers({}, str(error))
 
 
@@ -184,29 +188,29 @@ class EvictionExecutor:
         try:
             pods = {pod.uid: pod for pod in self.ports.cluster.pods_now(target.workload)}
         except WorldFailed as error:
-            return f"the workload could not be looked at again: {error}"
+            return f"the workload could not be read again: {error}"
         pod = pods.get(action.uid)
         if pod is None or pod.phase in FINISHED or is_away(pod):
-            return f"{action.pod} has gone or is on its way since it was chosen"
+            return f"{action.pod} is gone or no longer ready"
         protection = protection_of(
             pod,
             includes_local_storage=target.policy.includes_local_storage,
             includes_stateful_sets=target.policy.includes_stateful_sets,
         )
         if protection:
-            return f"{action.pod} must stay since it was chosen: {protection}"
+            return f"{action.pod} is protected now: {protection}"
         away = away_now(pods.values(), target.workload.replicas_wanted)
         if away >= target.policy.unavailable_pods_max:
-            others, are = ("pod", "is") if away == 1 else ("pods", "are")
-            return f"{away} other {others} of the workload {are} away since it was chosen"
+            return f"{print_count(away, 'other pod')} of the workload became unavailable"
         paused = held_by_pause(self.ports.pauses, target.workload.ref.namespace)
         return None if paused is None else paused.sentence
 
     def _report(self, workload: Workload, outcome: Outcome, decision: Decision) -> None:
         """Record the same event on the workload and on the pod."""
         detail = f" ({outcome.detail})" if outcome.detail else ""
-        sentence = f"Eviction of {outcome.action.pod}: {outcome.result}{detail}. {decision.reason.sentence}"
-        is_warning = outcome.result != "Accepted"
+        is_warning, pod_name = outcome.result != "Accepted", outcome.action.pod
+        what = f"Eviction of {pod_name}: {outcome.result}" if is_warning else f"Evicted {pod_name}"
+        sentence = f"{what}{detail}. {decision.reason.sentence}"
         code, action = decision.reason.code.value, outcome.action
         pod = ObjectRef("v1", "Pod", action.namespace, action.pod, action.uid)
         for about in (workload.object_ref, pod):
@@ -319,15 +323,18 @@ def held_by_server(decision: Decision, actuator: Actuator) -> tuple[Decision, st
     try:
         answer = actuator.evict(PodRef(first.namespace, first.pod, first.uid), is_dry_run=True)
     except WorldFailed as error:
-        return decision, f"budgets were counted, and the server's dry run failed: {error}"
+        return decision, f"the API server's dry run failed, so only the budgets' status was used: {error}"
     if answer.result is EvictionResult.ACCEPTED:
         return decision, ""
     if answer.result is EvictionResult.FORBIDDEN:
-        return decision, "the right to evict is missing, so budgets were counted and the server was not asked"
+        return (
+            decision,
+            "the right to evict is missing, so only the status of the PodDisruptionBudgets was used",
+        )
     if answer.result is EvictionResult.GONE:
-        sentence = f"{first.pod} has gone since it was looked at."
+        sentence = f"{first.pod} no longer exists."
         return decision.hold(Reason(Code.HELD_BY_HEALTH, sentence)), ""
-    return decision.hold(_blocked(f"the server would refuse {first.pod}: {answer.detail}")), ""
+    return decision.hold(_blocked(f"the API server would refuse to evict {first.pod}: {answer.detail}")), ""
 
 
 def _blocked(why: str) -> Reason:

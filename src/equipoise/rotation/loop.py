@@ -218,7 +218,7 @@ class Rotator:
         ref, is_real = planned.target.workload.ref, planned.target.mode is Mode.ENFORCE
         if planned.ledger.error:
             # An unreadable ledger holds this workload only.
-            error = f"What was done to this workload before is unknown: {planned.ledger.error}."
+            error = f"The ledger of earlier actions cannot be read: {planned.ledger.error}."
             return planned.decision.hold(Reason(Code.HELD_BY_BUDGET, error))
         refused = self._refusals.held(ref, guards.snapshot.at)
         if refused is not None and is_real:

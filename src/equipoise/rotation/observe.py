@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from equipoise.core.cluster import FINISHED, Hpa, Pdb, Pod, Workload, WorkloadRef, hpas_by_workload
 from equipoise.core.errors import WorldFailed
+from equipoise.core.quantity import print_seconds
 from equipoise.engine.disruption import SYSTEM_NAMESPACES, opted_out_by, protection_of
 from equipoise.engine.isolation import Isolation, ignore
 from equipoise.engine.policies import pods_by_workload
@@ -126,7 +127,7 @@ class SnapshotReader:
             if isinstance(read, FailedTurn):
                 # Unknown, not zero: every decision of this window has incomplete metrics.
                 usage[window], partial[window] = {}, read.error
-                failures.append(f"the usage over {window:g} s is unknown: {read.error}")
+                failures.append(f"the CPU usage over {print_seconds(window)} is unknown: {read.error}")
                 continue
             answer, usage[window] = read
             warnings += [f"{answer.source}: {warning}" for warning in answer.warnings]
@@ -159,7 +160,7 @@ class SnapshotReader:
         except WorldFailed as error:
             return FailedTurn("", str(error))
         except Exception as error:  # noqa: BLE001 - an error affects this window only
-            return self.isolation.take(f"usage over {window:g} s", error)
+            return self.isolation.take(f"the CPU usage over {print_seconds(window)}", error)
 
     def _autoscaler_pauses(self, namespace: str | None) -> tuple[Mapping[WorkloadRef, str], set[str]]:
         """Return the pauses of autoscalers; an error is a note for a plan, and raised otherwise."""

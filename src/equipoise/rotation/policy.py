@@ -22,18 +22,20 @@ WARM_UP_SECONDS = 300.0
 AGE_MIN_SECONDS = 600.0
 """A younger pod is judged only where minPodAge says so."""
 TARGET_RULE = "expected exactly one of targetRef and selector"
-QUERY_RULE = "expected a query, since the lag gate is enabled"
+QUERY_RULE = "expected a query because kafkaLag is enabled"
 
 
 class KafkaLag(SchemaPart):
     """Hold rotation while a consumer group lags: a rotation stops consumption."""
 
-    is_enabled: bool = Field(False, alias="enabled", description="Whether the lag is asked for at all.")
-    threshold: Number = Field(1000, ge=0, description="At this lag and above, nothing is rotated.")
+    is_enabled: bool = Field(
+        False, alias="enabled", description="Whether rotation is held while the consumer group lags."
+    )
+    threshold: Number = Field(1000, ge=0, description="Rotation is held at this lag and above.")
     query: str = Field(
         "",
         max_length=4096,
-        description="A Prometheus query whose answer is the lag. No answer holds the rotation too.",
+        description="A Prometheus query that returns the lag. Rotation is held while it returns no value.",
     )
 
 
@@ -44,64 +46,67 @@ class RotationPolicy(SchemaPart):
         2,
         alias="topK",
         ge=1,
-        description="How many of the busiest and of the idlest candidates are looked at.",
+        description="How many of the hottest and of the coldest candidates are compared.",
     )
     tolerance_multiplier: Number = Field(
         1.5,
         alias="toleranceMultiplier",
         gt=0,
-        description="A pod that uses more than the HPA's target times this is hot.",
+        description="A pod is hot if it uses more than this times the HPA's target.",
     )
     improvement_percent_min: Number = Field(
         10,
         alias="minimumImprovementPercent",
         ge=0,
         le=100,
-        description="The predicted improvement must be above this.",
+        description="Pods are rotated only if the predicted improvement exceeds this, in percent.",
     )
     replicas_min: Whole = Field(
-        3, alias="minReplicas", ge=1, description="A workload with fewer ready pods is left alone."
+        3, alias="minReplicas", ge=1, description="A workload with fewer ready pods is not rotated."
     )
     metrics_window_seconds: Annotated[float, Span(1)] = Field(
-        300, alias="metricsWindow", description="What the CPU rate is taken over."
+        300, alias="metricsWindow", description="The period over which CPU usage is averaged."
     )
     pod_age_min_seconds: Annotated[float, Span(0)] | None = Field(
         None,
         alias="minPodAge",
-        description="Younger pods are not judged. By default metricsWindow and five minutes, at least ten.",
+        description="Younger pods are no candidates. The default is metricsWindow + 5m, at least 10m.",
     )
     hpa_prefix: str = Field(
-        "", alias="hpaPrefix", max_length=253, description="What the HPA's name must start with."
+        "", alias="hpaPrefix", max_length=253, description="Only HPAs whose name starts with this are used."
     )
     hpa_metric_name: str = Field(
         "cpu",
         alias="hpaMetricName",
         min_length=1,
         max_length=253,
-        description="Which metric of the HPA counts.",
+        description="The name of the HPA metric to use.",
     )
     kafka_lag: KafkaLag = Field(
         KafkaLag(), alias="kafkaLag", description="Hold rotation while a Kafka consumer group lags."
     )
     unavailable_pods_max: Whole = Field(
-        1, alias="maxUnavailable", ge=1, description="How many pods of a workload may be away at once."
+        1,
+        alias="maxUnavailable",
+        ge=1,
+        description="How many pods of a workload may be unavailable at the same time.",
     )
     cooldown_seconds: Annotated[float, Span(0)] = Field(
-        900, alias="cooldown", description="How long a workload is left alone after a rotation."
+        900, alias="cooldown", description="How long a workload is not rotated again after a rotation."
     )
     rotations_per_hour_max: Whole = Field(
-        4, alias="rotationsPerHour", ge=1, description="How many rotations a workload may have in an hour."
+        4, alias="rotationsPerHour", ge=1, description="How many rotations a workload may have per hour."
     )
     windows: tuple[Window, ...] = Field(
         (),
         max_length=20,
-        description="When pods may be rotated. With any window, everything outside is closed.",
+        description="When pods may be rotated. Without windows, they may be at any time.",
     )
     debounce_cycles: Whole = Field(
         3,
         alias="debounceCycles",
         ge=1,
-        description="In how many cycles in a row a pod must be hot before the first eviction.",
+        description="For how many cycles in a row a pod must be hot before the first eviction.",
     )
     includes_stateful_sets: bool = Field(
         False, alias="includeStatefulSets", description="Whether StatefulSets may be rotated too."
@@ -109,7 +114,7 @@ class RotationPolicy(SchemaPart):
     sync_period_seconds: Annotated[float, Span(1)] = Field(
         30,
         alias="syncPeriod",
-        description="How long at least between two looks; the operator's own interval is the shortest.",
+        description="The shortest time between two cycles; never shorter than the operator's interval.",
     )
     includes_local_storage: bool = Field(
         False,
@@ -140,12 +145,12 @@ class RotationPolicySpec(RotationPolicy):
     )
 
     target_ref: WorkloadTarget | None = Field(
-        None, alias="targetRef", description="The one workload that this policy is for."
+        None, alias="targetRef", description="The one workload that the policy applies to."
     )
     selector: LabelSelector | None = Field(
-        None, description="The workloads that this policy is for, by their labels; {} takes all."
+        None, description="The workloads that the policy applies to, by their labels; {} selects all."
     )
-    mode: Mode = Field(Mode.PREVIEW, description="Preview says what would be done; Enforce does it.")
+    mode: Mode = Field(Mode.PREVIEW, description="Preview only reports what would be done; Enforce does it.")
 
     @property
     def settings(self) -> RotationPolicy:
@@ -169,22 +174,26 @@ class RotationPolicySpec(RotationPolicy):
 
 
 class RotationPolicyStatus(PolicyStatus):
-    """What came of the policy."""
+    """The observed state of a policy."""
 
-    workloads: Count | None = Field(None, description="How many workloads the policy is for.")
+    workloads: Count | None = Field(None, description="How many workloads the policy applies to.")
     decisions: tuple[WorkloadDecision, ...] = Field(
         (),
         max_length=ENTRIES_MAX,
         description="The last decision for each workload, up to 200; `workloads` counts all.",
     )
     predicted_improvement_percent: Number | None = Field(
-        None, alias="predictedImprovementPercent", description="What the last rotation promised."
+        None,
+        alias="predictedImprovementPercent",
+        description="The predicted improvement of the last rotation, in percent.",
     )
     realised_improvement_percent: Number | None = Field(
-        None, alias="realisedImprovementPercent", description="What came of it."
+        None,
+        alias="realisedImprovementPercent",
+        description="The measured improvement of the last rotation, in percent.",
     )
     rotated_at: Moment | None = Field(None, alias="rotatedAt", description="When a pod was last rotated.")
-    memory: Memory = Field({}, description="Empty: what is remembered is in the workload's Ledger.")
+    memory: Memory = Field({}, description="Always empty: the workload's Ledger has the state of rotations.")
 
 
 ROTATION_POLICY = DefinedKind(
@@ -201,7 +210,9 @@ ROTATION_POLICY = DefinedKind(
         Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
         Column("Reason", ".status.lastDecision.reason"),
         Column("Workloads", ".status.workloads", "integer"),
-        Column("Improvement", ".status.realisedImprovementPercent", "number", "Realised, in percent."),
+        Column(
+            "Improvement", ".status.realisedImprovementPercent", "number", "Measured improvement, in percent."
+        ),
         Column("Why", ".status.lastDecision.sentence", priority=1),
         Column("Age", ".metadata.creationTimestamp", "date"),
     ),

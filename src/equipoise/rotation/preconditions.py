@@ -9,6 +9,7 @@ import math
 import msgspec
 
 from equipoise.core.cluster import TOLERANCE, HpaMetric
+from equipoise.core.quantity import print_seconds
 from equipoise.core.reason import Code, Reason
 from equipoise.engine.disruption import held_by_kind
 from equipoise.rotation.policy import RotationPolicy
@@ -124,9 +125,9 @@ def held_by_opt_out(policy: RotationPolicy, observation: Observation) -> Reason 
     if workload is None:
         return None
     if workload.is_protected:
-        return Reason(Code.OPTED_OUT, f"Nothing in {observation.namespace} is ever evicted.")
+        return Reason(Code.OPTED_OUT, f"Pods in namespace {observation.namespace} are never evicted.")
     if workload.opt_out:
-        return Reason(Code.OPTED_OUT, f"The workload is opted out by {workload.opt_out}.")
+        return Reason(Code.OPTED_OUT, f"The annotation {workload.opt_out} excludes the workload.")
     return held_by_kind(workload.kind, includes_stateful_sets=policy.includes_stateful_sets)
 
 
@@ -134,7 +135,8 @@ def held_by_autoscaler_pause(observation: Observation) -> Reason | None:
     """Hold while the autoscaler is paused, since a person may be working on the workload."""
     if observation.workload is None or not observation.workload.autoscaler_pause:
         return None
-    return Reason(Code.HELD_BY_PAUSE, f"Its autoscaler is paused: {observation.workload.autoscaler_pause}.")
+    paused = f"The autoscaling of the workload is paused: {observation.workload.autoscaler_pause}."
+    return Reason(Code.HELD_BY_PAUSE, paused)
 
 
 def held_by_rollout(observation: Observation) -> Reason | None:
@@ -148,12 +150,12 @@ def held_by_rollout(observation: Observation) -> Reason | None:
     revisions = len({pod.revision for pod in observation.pods if pod.revision})
     numbers = {"replicas_updated": workload.replicas_updated, "replicas_seen": workload.replicas_seen}
     if not workload.is_observed:
-        sentence = "Its newest spec has not been taken up by its controller yet."
+        sentence = "The controller has not processed the newest spec of the workload yet."
     elif workload.replicas_updated < workload.replicas_seen:
         counts = f"{workload.replicas_updated} of {workload.replicas_seen}"
-        sentence = f"A rollout is under way: {counts} pods are of the newest version."
+        sentence = f"A rollout is in progress: {counts} pods have the newest version."
     elif revisions > 1:
-        sentence = f"A rollout is under way: its pods are of {revisions} versions."
+        sentence = f"A rollout is in progress: the pods have {revisions} versions."
     else:
         return None
     return Reason(Code.HELD_BY_ROLLOUT, sentence, numbers)
@@ -170,7 +172,7 @@ def held_by_health(observation: Observation) -> Reason | None:
         return None
     wanted = workload.replicas_wanted
     names = f" ({unready[0]} is not)" if len(unready) == 1 else ""
-    sentence = f"{ready} of {wanted} pods are ready{names}; rotation waits until the workload is whole."
+    sentence = f"{ready} of {wanted} pods are ready{names}. Rotation waits until all of them are."
     numbers = {"pods_ready": ready, "pods_unready": len(unready), "replicas_wanted": wanted}
     return Reason(Code.HELD_BY_HEALTH, sentence, numbers)
 
@@ -187,13 +189,15 @@ def held_by_scaling(policy: RotationPolicy, observation: Observation, target: fl
         numbers = {"replicas_current": current, "replicas_desired": desired}
         return Reason(Code.HELD_BY_SCALING, sentence, numbers)
     if hpa.replicas_max is not None and workload.replicas_wanted >= hpa.replicas_max:
-        sentence = f"HPA {hpa.name} is at its maximum of {hpa.replicas_max} replicas, with no pod to spare."
+        sentence = (
+            f"HPA {hpa.name} is at its maximum of {hpa.replicas_max} replicas, so no pod can be spared."
+        )
         numbers = {"replicas_wanted": workload.replicas_wanted, "replicas_max": hpa.replicas_max}
         return Reason(Code.HELD_BY_SCALING, sentence, numbers)
     if hpa.scaled_seconds is not None and hpa.scaled_seconds < window:
         ago = max(0.0, hpa.scaled_seconds)  # tolerates clocks of other machines that are slightly ahead
-        usage = f"usage over {window:g} s still mixes before and after"
-        sentence = f"HPA {hpa.name} scaled {ago:.0f} s ago, and {usage}."
+        usage = f"the usage over {print_seconds(window)} still includes samples from before"
+        sentence = f"HPA {hpa.name} scaled the workload {print_seconds(round(ago))} ago; {usage}."
         return Reason(Code.HELD_BY_SCALING, sentence, {"scaled_seconds": hpa.scaled_seconds})
     cores = [pod.cpu_cores for pod in observation.pods if pod.is_ready and pod.cpu_cores is not None]
     ratio = math.fsum(cores) / len(cores) / target if cores and target > 0 else None
@@ -207,8 +211,8 @@ def _held_before_scaling(hpa: ObservedHpa, workload: ObservedWorkload, ratio: fl
     is_below = ratio is not None and ratio < 1 - hpa.tolerance_down and has_room
     if ratio is None or not (is_above or is_below):
         return None
-    usage = f"The mean usage is {ratio * 100:.0f} % of what HPA {hpa.name} wants"
-    sentence = f"{usage}, so it is about to scale {'up' if is_above else 'down'}."
+    usage = f"The mean usage is {ratio * 100:.0f}% of the target of HPA {hpa.name}"
+    sentence = f"{usage}, so the HPA is about to scale {'up' if is_above else 'down'}."
     return Reason(Code.HELD_BY_SCALING, sentence, {"usage_ratio": ratio})
 
 

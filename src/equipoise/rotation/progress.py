@@ -7,6 +7,7 @@ is counted from the ledger's entries. Each cycle starts from the state that the 
 `TRANSITIONS` whose conditions the observation meets, until none is met.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -17,6 +18,7 @@ import msgspec
 from equipoise.core.decision import Decision
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed, delay_seconds
 from equipoise.core.ledger import EntryState, Ledger
+from equipoise.core.quantity import print_count, print_seconds
 from equipoise.core.reason import Code, Reason
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import (
@@ -237,7 +239,7 @@ TRANSITIONS = (
     Transition(State.REPLACING, "a rollout or scaling", State.ENDED, _is_interrupted, Ending.INTERRUPTED),
     Transition(State.REPLACING, "no wave for too long", State.ENDED, _is_left_open, Ending.LEFT_OPEN),
     Transition(State.REPLACING, "all pods are ready", State.MEASURING, _is_whole),
-    Transition(State.REPLACING, "not whole in time", State.ENDED, _is_late, Ending.TIMED_OUT),
+    Transition(State.REPLACING, "not all ready in time", State.ENDED, _is_late, Ending.TIMED_OUT),
     Transition(State.MEASURING, "usage is known over a window", State.MEASURED, _is_measured),
     Transition(State.MEASURING, "not measured in time", State.ENDED, _is_late, Ending.TIMED_OUT),
     Transition(State.MEASURED, "nothing to rotate", State.ENDED, _has_no_proposal, Ending.NOTHING_LEFT),
@@ -314,16 +316,17 @@ def _hold_while_measuring(now: Situation) -> Reason | None:
     run, observation = now.run, now.observation
     since = [pod.ready_seconds for pod in observation.pods if pod.ready_seconds is not None]
     left = now.policy.metrics_window_seconds - min([now.seconds_since_wave, *since])
-    whole = f"Wave {run.waves} is whole again"
+    ready = f"All pods are ready after wave {run.waves}"
     if left > 0:
-        sentence = f"{whole}, and its usage is measured {left:.0f} s more before the next."
+        left_text = print_seconds(math.ceil(left))
+        sentence = f"{ready}. Their usage is measured for another {left_text} before the next wave."
         return Reason(Code.HELD_BY_COOLDOWN, sentence, {"seconds_left": left})
     unknown = count_unknown(observation.pods)
     if unknown <= run.unknown:
         return None
-    usage = f"the usage of {_count(unknown, 'pod')} over the window is unknown"
-    was = f", {run.unknown} before" if run.unknown else ""
-    sentence = f"{whole}, but {usage}{was}; what it brought is measured when that is known."
+    was = f" ({run.unknown} before)" if run.unknown else ""
+    usage = f"the usage of {print_count(unknown, 'pod')} over the metrics window is unknown{was}"
+    sentence = f"{ready}, but {usage}. The next wave waits until it is known."
     return Reason(Code.HELD_BY_COOLDOWN, sentence, {"pods_unknown": unknown})
 
 
@@ -351,27 +354,24 @@ def _count_result(policy: RotationPolicy, memory: RotationMemory, result: Rotati
 
 
 _ENDINGS = {
-    Ending.NOTHING_LEFT: "nothing is left to rotate",
-    Ending.USED_UP: "all that were planned have gone",
-    Ending.INTERRUPTED: "a rollout or the autoscaler came between, so nothing can be compared",
-    Ending.LEFT_OPEN: "nobody went on with it for too long",
-    Ending.TIMED_OUT: "the workload did not become whole and measured in time",
+    Ending.NOTHING_LEFT: "no pod needs to be rotated any more",
+    Ending.USED_UP: "all planned pods were evicted",
+    Ending.INTERRUPTED: "a rollout or the autoscaler changed the workload",
+    Ending.LEFT_OPEN: "no process continued it in time",
+    Ending.TIMED_OUT: "its new pods were not ready and measured in time",
 }
 
 
 def describe(result: RotationResult) -> str:
     """Return one sentence about a rotation's end, with predicted and realised improvement."""
-    pods, waves = _count(result.evicted, "pod"), _count(result.waves, "wave")
-    head = f"The rotation of {pods} in {waves} is over, since {_ENDINGS[result.ending]}"
+    pods, waves = print_count(result.evicted, "pod"), print_count(result.waves, "wave")
+    head = f"The rotation of {pods} in {waves} ended because {_ENDINGS[result.ending]}"
+    predicted = f"{result.predicted_percent:.1f}%"
     if result.realised_percent is None:
-        return f"{head}; {result.predicted_percent:.1f} % was predicted."
+        return f"{head}. Its effect is unknown; a decrease by {predicted} was predicted."
     fell = round(result.realised_percent, 1) + 0.0  # a zero has no sign
-    went = f"fell by {fell:.1f} %" if fell >= 0 else f"rose by {-fell:.1f} %"
-    return f"{head}: the hottest pod {went}, {result.predicted_percent:.1f} % was predicted."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    went = f"decreased by {fell:.1f}%" if fell >= 0 else f"increased by {-fell:.1f}%"
+    return f"{head}. The usage of the hottest pod {went}; a decrease by {predicted} was predicted."
 
 
 def begin_wave(

@@ -63,7 +63,7 @@ def assign(
         for target in own:
             holder = targets.setdefault(target.workload.ref, target)
             if holder is not target:
-                sentence = f"{target.workload.ref} is looked after by policy {holder.source.name} already"
+                sentence = f"the policy {holder.source.name} already targets {target.workload.ref}"
                 rejected[ref] = RejectedPolicy("Conflict", sentence)
     return list(targets.values()), rejected
 
@@ -81,7 +81,7 @@ def _targets(policy: PolicyObject, nearby: Iterable[Workload]) -> list[Target] |
         sentence = "spec.selector: expected the labels of a workload in this namespace"
         return RejectedPolicy("NoWorkload", sentence)
     found = f"no {target.kind} {target.name} of {target.api_version}"
-    kinds = "the operator looks at Deployments, StatefulSets and ReplicaSets"
+    kinds = "supported kinds are Deployment, StatefulSet and ReplicaSet"
     sentence = f"spec.targetRef: expected a workload in this namespace, found {found} ({kinds})"
     return RejectedPolicy("NoWorkload", sentence)
 
@@ -123,7 +123,7 @@ def next_status(
     """Return the new status, or None where the current one is up to date."""
     now = timestamp(at)
     old = policy.status
-    code, message = rejected or ("Accepted", "The policy is followed.")
+    code, message = rejected or ("Accepted", "The policy was accepted.")
     ready = condition("Ready", code, message, is_true=rejected is None, generation=policy.generation)
     shown = sorted((item.decision for item in items), key=lambda decision: decision.subject)[:DECISIONS_MAX]
     rotated = _rotated([item.details.memory for item in items])
