@@ -225,6 +225,12 @@ def print_cores(cores: float) -> str:
     return f"{number} core{'' if number == '1' else 's'}"
 
 
+def print_exact_cores(nanos: int) -> str:
+    """Return an exact amount of CPU, which is not rounded to three digits: `0.305 cores`, `1234.5 cores`."""
+    number = f"{nanos / NANO:.9f}".rstrip("0").rstrip(".")
+    return f"{number} core{'' if number == '1' else 's'}"
+
+
 def print_bytes(amount: float) -> str:
     """Return an amount of memory as a sentence has it, in its largest binary unit: `1.2 GiB`, `512 MiB`."""
     power = 0

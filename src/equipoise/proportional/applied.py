@@ -16,6 +16,7 @@ import msgspec
 from equipoise.core.cluster import FINISHED, Pod, Workload
 from equipoise.core.decision import Outcome
 from equipoise.core.errors import DECODE_ERRORS, delay_seconds
+from equipoise.core.quantity import print_list
 from equipoise.core.reason import Code, Reason
 from equipoise.ports import PolicyObject
 from equipoise.ports.actions import Sizes
@@ -157,7 +158,7 @@ def choose_strategy(
     if mode is UpdateMode.ROLLOUT:
         return ChangeStrategy(mode)
     if not offers_resize:
-        return ChangeStrategy(UpdateMode.ROLLOUT, "this API server can't change pods in place")
+        return ChangeStrategy(UpdateMode.ROLLOUT, "this API server cannot resize pods in place")
     # The pods decide, since they may have more values than their template: a LimitRange adds defaults.
     kinds = [(pod.qos_class, pod.containers) for pod in pods] or [("", workload.containers)]
     for pod_class, containers in dict.fromkeys((name, tuple(containers)) for name, containers in kinds):
@@ -248,14 +249,15 @@ class PlannedChange:
     def cost(self, workload: Workload) -> str:
         """Return whether the change restarts anything, as a sentence for before the change."""
         if self.strategy.mode is UpdateMode.ROLLOUT:
-            why = f": {self.strategy.why}" if self.strategy.why else ", as updateMode says"
+            why = f" because {self.strategy.why}" if self.strategy.why else " (updateMode is Rollout)"
             if not workload.replaces_pods:
-                return f"The template is changed{why}; pods get it when somebody replaces them."
-            return f"The template is changed{why}; every pod is replaced."
+                return f"The template changes{why}; a pod gets the values when it is replaced."
+            return f"The template changes{why}; every pod is replaced."
         if self.restarts:
-            names = ", ".join(self.restarts)
-            return f"In place, one pod at a time; the container {names} restarts, as its resizePolicy says."
-        return "In place; nothing restarts."
+            names = print_list(self.restarts)
+            restarts = f"{names} {'restarts' if len(self.restarts) == 1 else 'restart'} (resizePolicy)"
+            return f"Pods are resized in place, one at a time; the container {restarts}."
+        return "Pods are resized in place; nothing restarts."
 
     def as_applied(self, before: AppliedState, at_ms: int, epoch: int) -> AppliedState:
         """Return the applied state to write into the status before the change is made."""
@@ -273,9 +275,12 @@ class PlannedChange:
 REFUSED_FIRST_SECONDS = 300.0
 REFUSED_MAX_SECONDS = 3600.0
 PERMANENT = {
-    "Forbidden": (Code.OPTED_OUT, "The right to change it is missing, so it is only previewed"),
-    "Refused": (Code.REFUSED, "The server does not take it"),
-    "Unsupported": (Code.REFUSED, "The server or a node can't change pods in place"),
+    "Forbidden": (
+        Code.OPTED_OUT,
+        "The right to change the workload is missing, so the change is only previewed",
+    ),
+    "Refused": (Code.REFUSED, "The API server refused the change"),
+    "Unsupported": (Code.REFUSED, "The API server or a node cannot resize pods in place"),
 }
 """Results that will not change on retry, and their reason codes."""
 
@@ -334,7 +339,7 @@ class PolicyState:
             if outcome.result == "Refused" and "QOS" in outcome.detail.upper():
                 self.rollout_reason = "the QoS class would change"
             if outcome.result == "Unsupported":
-                self.rollout_reason = "a node can't change pods in place"
+                self.rollout_reason = "a node cannot resize pods in place"
 
     def _refused_at(self, key: ChangeKey, at: float | None) -> _RefusedChange | None:
         """Return the refusal of this change if its backoff is not over; with None, also after that."""

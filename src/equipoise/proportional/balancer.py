@@ -69,11 +69,13 @@ BALANCER = Balancer(
     redecide=redecide,
     make_loop=make_loop,
     gauges=(
-        _quantities("equipoise_scaling_target", "target", "What the cluster asks for, in cores or bytes."),
-        _quantities("equipoise_scaling_in_force", "current", "What is in force, in cores or bytes."),
+        _quantities(
+            "equipoise_scaling_target", "target", "The value for the cluster's size, in cores or bytes."
+        ),
+        _quantities("equipoise_scaling_in_force", "current", "The value in force, in cores or bytes."),
         workload_gauge("equipoise_scaling_pods", "pods", "Pods of the workload."),
         workload_gauge(
-            "equipoise_scaling_pods_behind", "pods_behind", "Pods that do not have what is in force."
+            "equipoise_scaling_pods_behind", "pods_behind", "Pods that do not have the values in force."
         ),
     ),
 )

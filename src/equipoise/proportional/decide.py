@@ -15,8 +15,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from equipoise.core.decision import Decided, Decision, SetResources
-from equipoise.core.quantity import NANO, Quantity, print_seconds
-from equipoise.core.quantity import NumberFormat as Notation
+from equipoise.core.quantity import (
+    NANO,
+    Quantity,
+    print_bytes,
+    print_count,
+    print_exact_cores,
+    print_list,
+    print_seconds,
+)
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.fields import read_amount
 from equipoise.proportional.functions import CompiledPolicy, Inputs, Slot, values_by_container
@@ -172,7 +179,7 @@ def decide_compiled(
     """Decide for one workload, from a compiled policy and a decoded memory."""
     inputs, current = read_inputs(observation.inputs), read_current(compiled.slots, observation.current)
     if missing := sorted(compiled.spec.inputs - set(inputs)):
-        raise ValueError(f"{missing[0]}: missing: the policy's functions use it")
+        raise ValueError(f"{missing[0]}: missing, but the policy's functions use it")
     assessment = assess(compiled, moment_of(observation.at), inputs, current, memory)
     return Decided(decision_of(compiled, observation, inputs, assessment), assessment)
 
@@ -230,11 +237,11 @@ def decision_of(
     if observation.pods_behind and not changed and applied:
         # No value is new, but some pods lack the values in force: created since, or changed by others.
         changed, code = set(applied), Code.SET
-        why = f"{why.removesuffix('.')}; {observation.pods_behind} of {observation.pods} pods get it."
+        why += f" {observation.pods_behind} of {observation.pods} pods do not have the values in force yet."
     elif observation.stuck and not changed:
         state = min(observation.stuck, key=STUCK.index)
         code = Code(state)
-        why = f"{why.removesuffix('.')}; its node can't give it to {observation.stuck[state]}."
+        why = f"{why} The node cannot allocate it to {observation.stuck[state]}."
     assert changed <= set(applied), "a value that is set is known"
     actions: tuple[SetResources, ...] = ()
     if changed:
@@ -267,43 +274,42 @@ def texts(compiled: CompiledPolicy, values: Mapping[str, int]) -> dict[str, str 
 def sentence(compiled: CompiledPolicy, inputs: Inputs, assessment: Assessment) -> str:
     """Return one sentence about all values, those that change first."""
     if not compiled.slots:
-        return "The policy has no function, so there is nothing to set."
+        return "The policy has no functions, so it sets no values."
     by_code = sorted(compiled.slots, key=lambda slot: PRECEDENCE.index(assessment.smoothed[slot.key].code))
     parts = [_clause(compiled.spec, slot, assessment) for slot in by_code[:SLOTS_NAMED_MAX]]
     if len(by_code) > SLOTS_NAMED_MAX:
-        parts.append(f"and {len(by_code) - SLOTS_NAMED_MAX} more")
-    sizes = size_words(compiled.spec, inputs)
-    return f"{f'At {sizes}: ' if sizes else ''}{'; '.join(parts)}."
-
-
-def size_words(policy: ScalingPolicySpec, inputs: Inputs) -> str:
-    """Return the cluster's size in the inputs of the policy, such as `18 cores and 64Gi of memory`."""
-    words = [_size(name, inputs[name]) for name in INPUTS if name in policy.inputs]
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+        parts.append(f"the policy sets {print_count(len(by_code) - SLOTS_NAMED_MAX, 'more value')}")
+    sizes = print_list(_size(name, inputs[name]) for name in INPUTS if name in compiled.spec.inputs)
+    sentences = [f"the cluster has {sizes}", *parts] if sizes else parts
+    return " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences)
 
 
 def _size(name: str, nanos: int) -> str:
-    if name == "memory":
-        is_round = nanos % (NANO * 1024) == 0
-        return f"{Quantity(nanos, Notation.BINARY if is_round else Notation.DECIMAL)} of memory"
-    return f"{Quantity(nanos)} {name.removesuffix('s') if nanos == NANO else name}"
+    match name:
+        case "memory":
+            return f"{print_bytes(nanos / NANO)} of memory"
+        case "cores":
+            return print_exact_cores(nanos)
+    return print_count(nanos // NANO, name.removesuffix("s"))
 
 
 def _clause(policy: ScalingPolicySpec, slot: Slot, assessment: Assessment) -> str:
     smoothed, current = assessment.smoothed[slot.key], assessment.current.get(slot.key)
-    target = slot.text(assessment.targets[slot.key])
+    target = slot.amount(assessment.targets[slot.key])
     match smoothed.code:
         case Code.SET:
-            applied = slot.text(smoothed.applied or 0)
-            before = "" if current is None else f" from {slot.text(current)}"
+            applied = slot.amount(smoothed.applied or 0)
             why = _why_set(policy, slot, smoothed, target, applied)
-            return f"{slot.key} is set{before} to {applied}{why}"
+            if current is None:
+                return f"{slot.words} is set to {applied}{why}"
+            return f"{slot.words} changes from {slot.amount(current)} to {applied}{why}"
         case Code.UNCHANGED:
-            return f"{slot.key} stays at {target}"
+            return f"{slot.words} stays at {target}"
         case Code.WARMING_UP:
-            stays = "is not set" if current is None else f"stays at {slot.text(current)}"
-            return f"{slot.key} {stays} until {SAMPLES_MIN} targets are in the window, and would be {target}"
-    stays = f"{slot.key} stays at {slot.text(current or 0)}, though {target} is asked for"
+            stays = "is not set" if current is None else f"stays at {slot.amount(current)}"
+            until = f"until the window has {SAMPLES_MIN} targets"
+            return f"{slot.words} {stays} {until}; the present target is {target}"
+    stays = f"{slot.words} stays at {slot.amount(current or 0)} although the target is {target}"
     is_lower = assessment.targets[slot.key] < (current or 0)
     return f"{stays}: {'; '.join(_why_held(policy, slot, smoothed, is_lower=is_lower))}"
 
@@ -313,9 +319,10 @@ def _why_set(
 ) -> str:
     percentile = policy.smoothing.percentile
     if percentile is not None and smoothed.low is not None and smoothed.high is not None:
-        between = f"{slot.text(smoothed.low)} and {slot.text(smoothed.high)}"
-        return f", which fits {percentile.target:.3g} of the window (the thresholds are {between})"
-    return "" if target == applied else f", the most cautious value of the delay; {target} is asked for"
+        between = f"{slot.amount(smoothed.low)} to {slot.amount(smoothed.high)}"
+        share = f"{percentile.target * 100:g}% of the targets in the window"
+        return f", which covers {share} (thresholds: {between})"
+    return "" if target == applied else f", as far as the delay allows; the present target is {target}"
 
 
 def _why_held(
@@ -323,16 +330,22 @@ def _why_held(
 ) -> Iterator[str]:
     has_percentile = policy.smoothing.percentile is not None
     if has_percentile and smoothed.low is not None and smoothed.high is not None:
-        yield f"the window's thresholds are {slot.text(smoothed.low)} and {slot.text(smoothed.high)}"
+        between = f"{slot.amount(smoothed.low)} to {slot.amount(smoothed.high)}"
+        yield f"it is within the thresholds of the window, {between}"
         return
     delay = policy.smoothing.delay_down if is_lower else policy.smoothing.delay_up
     edge = smoothed.high if is_lower else smoothed.low
     if delay is not None and delay.inputs and edge is not None:
-        shift = ", ".join(f"{amount} {name}" for name, amount in delay.inputs.items())
-        more, side = ("more", "above") if is_lower else ("less", "below")
-        yield f"with {shift} {more} it would be {slot.text(edge)}, and it is not {side} that"
+        shift = print_list(_size(name, amount.nanos) for name, amount in delay.inputs.items())
+        more, sides = ("more", ("above", "lowered")) if is_lower else ("less", ("below", "raised"))
+        beyond, moved = sides
+        yield (
+            f"with {shift} {more} the target would be {slot.amount(edge)}, and only a value {beyond} that is "
+            f"{moved} at once"
+        )
     if delay is not None and delay.delay_seconds is not None:
-        yield f"not long enough for the delay of {print_seconds(delay.delay_seconds)}"
+        side = "below" if is_lower else "above"
+        yield f"the target has not been {side} it for {print_seconds(delay.delay_seconds)}"
 
 
 class SizeRow(NamedTuple):

@@ -14,6 +14,7 @@ from equipoise.core.cluster import Pod, PodRef, Workload
 from equipoise.core.decision import Action, Decision, Outcome, SetResources
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import EntryState, Ledger
+from equipoise.core.quantity import print_count, print_seconds
 from equipoise.core.reason import Code, Reason
 from equipoise.engine.disruption import opted_out_by
 from equipoise.engine.executor import ActionResult, Executed, FencedExecutor, Intent, execute_isolated
@@ -87,7 +88,8 @@ class Guards:
         if since >= pause:
             return None
         seconds_left = pause - since
-        sentence = f"The last change was {since:.0f} s ago, and the next waits {seconds_left:.0f} s more."
+        ago, left = print_seconds(round(since)), print_seconds(round(seconds_left))
+        sentence = f"The last change was {ago} ago; the next is possible in {left}."
         return Reason(Code.HELD_BY_COOLDOWN, sentence, {"seconds_left": seconds_left})
 
     def _held_by_disruption(
@@ -98,18 +100,23 @@ class Guards:
         annotated = [workload.annotations, *(pod.annotations for pod in affected)]
         opt_out = next(filter(None, map(opted_out_by, annotated)), "")
         if opt_out:
-            return Reason(Code.OPTED_OUT, f"It would restart, and {opt_out} asks to leave it alone.")
+            return Reason(
+                Code.OPTED_OUT, f"The change would restart pods, and the annotation {opt_out} excludes them."
+            )
         if is_rolling(workload):
             counts = f"{workload.replicas_updated} of {workload.replicas_wanted}"
-            sentence = f"{counts} pods are of the newest template, and another change waits until all are."
+            newest = f"{counts} pods have the newest template"
+            sentence = f"A rollout is in progress: {newest}. The change waits until all of them have."
             return Reason(Code.HELD_BY_ROLLOUT, sentence)
         unready = [pod.name for pod in change.pods if not pod.is_ready]
         if unready:
-            sentence = f"{len(unready)} pods are not ready, such as {unready[0]}; it restarts."
+            are = "is" if len(unready) == 1 else "are"
+            which = f"{print_count(len(unready), 'pod')} {are} not ready, such as {unready[0]}"
+            sentence = f"{which}. The change restarts pods, so it waits until all are ready."
             return Reason(Code.HELD_BY_HEALTH, sentence)
         resizing = [pod.name for pod in change.pods if pod.resize and pod.resize.state in RESIZING]
         if resizing and not is_rollout:
-            sentence = f"The change of {resizing[0]} is not carried out yet; the next pod restarts after it."
+            sentence = f"The resize of {resizing[0]} is still in progress. The next pod waits for it."
             return Reason(Code.HELD_BY_HEALTH, sentence)
         pause = self.rollout_seconds if is_rollout else 0.0
         try:
@@ -117,7 +124,7 @@ class Guards:
             others = held_by_others(recent, BALANCER, self.taken_at)
             return others or held_by_cooldown(recent, BALANCER, pause, self.taken_at)
         except WorldFailed as error:
-            sentence = f"What was done to this workload before is unknown: {error}."
+            sentence = f"The ledger of earlier actions cannot be read: {error}."
             return Reason(Code.HELD_BY_BUDGET, sentence)
 
 
@@ -134,16 +141,16 @@ def held_by_annotation(workload: Workload) -> Reason | None:
     value = dict(workload.annotations).get(SCALE, "")
     if value.strip().lower() != "false":
         return None
-    return Reason(Code.OPTED_OUT, f"{SCALE}={value} asks to leave its resources alone.")
+    return Reason(Code.OPTED_OUT, f"The annotation {SCALE}={value} excludes the workload.")
 
 
 def held_by_contention(applied: AppliedState) -> Reason | None:
     """Hold until the policy is edited once another manager has reverted the values too often."""
     if not applied.is_contended:
         return None
-    who = applied.contending_manager or "somebody who left no name"
-    reverts = f"{who} has put another value back {len(applied.reverts)} times"
-    sentence = f"{reverts}, so nothing more is written until the policy is edited."
+    who = applied.contending_manager or "an unnamed field manager"
+    reverts = f"{who} has reverted the values {len(applied.reverts)} times"
+    sentence = f"{reverts}. Nothing more is written until the policy is edited."
     return Reason(Code.FOUGHT_BY, sentence, {"fought_by": who})
 
 
@@ -151,13 +158,13 @@ def held_by_fit(item: Assignment, change: PlannedChange) -> Reason | None:
     """Hold what the API server would refuse, and what the policy's updateMode does not allow."""
     spec, slots = item.compiled.spec, item.compiled.slots
     if spec.update_mode is UpdateMode.IN_PLACE and change.strategy.mode is not UpdateMode.IN_PLACE:
-        return Reason(Code.REFUSED, f"updateMode is InPlace, and {change.strategy.why}.")
+        return Reason(Code.REFUSED, f"updateMode is InPlace, but {change.strategy.why}.")
     in_place = change.strategy.mode is UpdateMode.IN_PLACE
     kinds = [pod.containers for pod in change.outdated] if in_place else [item.workload.containers]
     for containers in dict.fromkeys(kinds):
         violation = above_limit(with_values(containers, slots, change.values))
         if violation:
-            return Reason(Code.REFUSED, f"No server would take it: {violation}.")
+            return Reason(Code.REFUSED, f"The API server would refuse the values: {violation}.")
     return None
 
 
@@ -289,9 +296,9 @@ class ResizeExecutor:
         try:
             now = self.sizes.workload(item.ref)
         except WorldFailed as error:
-            return f"the workload could not be looked at again: {error}"
+            return f"the workload could not be read again: {error}"
         if now is None or now.uid != item.workload.uid:
-            return "the workload has gone or was made anew since it was looked at"
+            return "the workload was deleted or created anew"
         opt_out = held_by_annotation(now)
         return None if opt_out is None else opt_out.sentence
 

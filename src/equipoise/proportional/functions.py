@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from equipoise.core.cluster import Container, Selector
-from equipoise.core.quantity import NANO, NumberFormat, Quantity
+from equipoise.core.quantity import (
+    NANO,
+    NumberFormat,
+    Quantity,
+    print_bytes,
+    print_cores,
+    print_exact_cores,
+)
 from equipoise.engine.recording import as_json
 from equipoise.proportional.policy import (
     SECTIONS,
@@ -105,6 +112,18 @@ class Slot(NamedTuple):
 
     def text(self, units: int) -> str:
         return str(Quantity(units * self.unit_nanos, self.format))
+
+    @property
+    def words(self) -> str:
+        """What it is, as a sentence has it: `the CPU request of kube-dns`."""
+        resource = "CPU" if self.resource is ResourceName.CPU else "memory"
+        return f"the {resource} {self.section.removesuffix('s')} of {self.container}"
+
+    def amount(self, units: int) -> str:
+        """Return a value with its unit, as a sentence has it."""
+        nanos = units * self.unit_nanos
+        is_cpu = self.resource is ResourceName.CPU
+        return print_exact_cores(nanos) if is_cpu else print_bytes(nanos / NANO)
 
 
 def slots(policy: ScalingPolicySpec) -> tuple[Slot, ...]:
@@ -243,8 +262,8 @@ def above_limit(containers: Iterable[Container]) -> str:
     """Return which request is above its limit, which the API server refuses; empty if none is."""
     for name, resource, request, limit in _pairs(containers):
         if request is not None and limit is not None and request > limit:
-            unit = "cores" if resource == "cpu" else "bytes"
-            return f"{name}: {resource} of {request:g} {unit} is above the limit of {limit:g}"
+            words, amount = ("CPU", print_cores) if resource == "cpu" else ("memory", print_bytes)
+            return f"the {words} request of {name}, {amount(request)}, is above its limit of {amount(limit)}"
     return ""
 
 

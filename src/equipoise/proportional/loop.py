@@ -299,7 +299,7 @@ class ProportionalLoop:
     ) -> list[Outcome]:
         """Set the values; nothing is set unless the new memory is in the status."""
         if not is_persisted:
-            return [Outcome(decision.actions[0], "Fenced", "what is to be remembered could not be written")]
+            return [Outcome(decision.actions[0], "Fenced", "the policy's status could not be written")]
         if change.is_disruptive:
             sentence = f"{decision.reason.sentence} {change.cost(item.workload)}"
             self.announce(f"{item.ref.subject}: {sentence}")

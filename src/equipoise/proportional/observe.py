@@ -138,13 +138,13 @@ def assign(
         setter = _setter(advised, ref)
         if others:
             names = ", ".join(others)
-            why = f"{ref} is also the target of {names}, so nothing is changed for any"
+            why = f"{names} has the same target {ref}, so none of these policies changes it"
             return RejectedPolicy("Conflict", f"spec.scaleTargetRef: {why}")
         if setter:
             return RejectedPolicy("Conflict", f"spec.scaleTargetRef: {setter}, so nothing is changed")
         workload = sizes.workload(ref)
         if workload is None:
-            hint = " (one that a Deployment made is scaled by naming the Deployment)"
+            hint = " (for a ReplicaSet of a Deployment, name the Deployment)"
             found = f"{ref}{hint if ref.kind == 'ReplicaSet' else ''}"
             sentence = f"spec.scaleTargetRef: expected a workload in this namespace, found no {found}"
             return RejectedPolicy("NoWorkload", sentence)
@@ -159,7 +159,7 @@ def assign(
 def _setter(advised: Mapping[WorkloadRef, str], ref: WorkloadRef) -> str:
     """Return which VPA sets the requests of a workload or may do so, as the beginning of a sentence."""
     if vpa := advised.get(ref):
-        return f"{vpa} sets the requests of {ref} already"
+        return f"{vpa} already sets the requests of {ref}"
     vpa = advised.get(every_workload(ref.namespace))
     return f"{vpa}, may set the requests of {ref}" if vpa else ""
 
@@ -168,7 +168,9 @@ def _misfit(spec: ScalingPolicySpec, ref: WorkloadRef, workload: Workload) -> Re
     """Return why the policy does not fit the workload that it names."""
     if ref.kind == "ReplicaSet" and workload.owner is not None:
         maker = f"{workload.owner.kind} {workload.owner.name}"
-        sentence = f"expected a workload of its own, but {maker} made {ref}: name {maker} instead"
+        sentence = (
+            f"expected a workload without a controller, but {maker} controls {ref}: name {maker} instead"
+        )
         return RejectedPolicy("NoWorkload", f"spec.scaleTargetRef: {sentence}")
     existing = [container.name for container in workload.containers]
     for number, container in enumerate(spec.containers):
@@ -197,14 +199,14 @@ def cluster_size(nodes: Sequence[Node], pods_on: Mapping[str, int] | None, selec
     unknown = {}
     if unsized:
         counts = f"{len(unsized)} of {len(ready)} Ready nodes"
-        why = f"{counts} do not say how large they are, such as {unsized[0].name}"
+        why = f"{counts} do not report their size, such as {unsized[0].name}"
         unknown = {"cores": why, "memory": why}
     else:
         inputs["cores"] = str(Quantity(sum(round(node.cpu_cores * NANO) for node in ready)))
         memory = sum(int(node.memory_bytes) for node in ready)
         inputs["memory"] = str(Quantity(memory * NANO, NumberFormat.BINARY))
     if pods_on is None:
-        unknown["pods"] = "only the pods of some namespaces are seen"
+        unknown["pods"] = "only the pods of some namespaces are visible"
     else:
         inputs["pods"] = str(sum(pods_on.get(node.name, 0) for node in ready))
     assert set(inputs) | set(unknown) == set(INPUTS), "each input is counted or unknown"
@@ -288,8 +290,9 @@ def utilization_warning(hpas: Iterable[Hpa], slots: Iterable[Slot]) -> str:
     for hpa in hpas:
         for metric in hpa.metrics:
             if metric.target_type == "Utilization" and metric.name in requested:
-                share = f"{metric.target_value:g} % of the {metric.name} request"
-                return f"HorizontalPodAutoscaler {hpa.name} scales at {share}, which changes with the request"
+                share = f"{metric.target_value:g}% of the {metric.name} request"
+                scales = f"HorizontalPodAutoscaler {hpa.name} scales at {share}"
+                return f"{scales}, and this policy changes the request"
     return ""
 
 

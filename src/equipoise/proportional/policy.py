@@ -135,8 +135,8 @@ class UpdateMode(StrEnum):
 class Segment(SchemaPart):
     """From one size on, how coarsely."""
 
-    at: Amount = Field(description="From this size on.")
-    every: AmountAboveZero = Field(description="Round up to a multiple of this, counted from 0.")
+    at: Amount = Field(description="The size from which this segment applies.")
+    every: AmountAboveZero = Field(description="The size is rounded up to a multiple of this.")
 
 
 def _cuts(segments: tuple[Segment, ...]) -> tuple[Cut, ...]:
@@ -151,7 +151,7 @@ def _rising(segments: tuple[Segment, ...], what: str, *, slack: bool) -> tuple[S
             raise ValueError(f"expected a different at in each segment, got {Quantity(low.at)} twice")
     if (found := fall(cuts, slack=slack)) is not None:
         raise ValueError(
-            f"expected segments that never make the result fall while the {what} grows, got "
+            f"expected segments whose result does not fall while the {what} grows, got "
             f"{Quantity(found.low)} rounded to {Quantity(found.low_result)}, but "
             f"{Quantity(found.high)} to {Quantity(found.high_result)}"
         )
@@ -162,15 +162,17 @@ class Function(SchemaPart):
     """base + slope x input / per, where the input is rounded up by its segment."""
 
     input: InputName | None = Field(
-        None, description="What it follows: cores, memory, nodes or pods; needed beside slope."
+        None, description="The input: cores, memory, nodes or pods. Required with slope."
     )
     base: SignedAmount | None = Field(None, description="The value at input 0.")
-    slope: SignedAmount | None = Field(None, description="What each unit of input adds.")
-    per: AmountAboveZero | None = Field(None, description="How much input the slope is for; 1 by default.")
+    slope: SignedAmount | None = Field(None, description="What each unit of the input adds.")
+    per: AmountAboveZero | None = Field(
+        None, description="The amount of input that adds one slope; the default is 1."
+    )
     segments: Annotated[tuple[Segment, ...], OneOrMany()] = Field(
         (),
         max_length=SEGMENTS_MAX,
-        description="How the input is rounded up; below the first `at` it is taken as it is.",
+        description="How the input is rounded up; below the first `at` it is not rounded.",
     )
 
     @property
@@ -196,14 +198,14 @@ class Rule(SchemaPart):
 
     model_config = ConfigDict(
         json_schema_extra=also_written(
-            "function", functions="Shorthand: one function, or a list that adds up."
+            "function", functions="Shorthand: one function, or a list whose results are added."
         )
     )
 
     resource: ResourceName = Field(description="cpu or memory.")
-    min: Amount | None = Field(None, description="The value is never below this; once per resource.")
-    max: Amount | None = Field(None, description="The value is never above this; once per resource.")
-    function: Function = Field(description="How the value follows the cluster.")
+    min: Amount | None = Field(None, description="The minimum of the value; once per resource.")
+    max: Amount | None = Field(None, description="The maximum of the value; once per resource.")
+    function: Function = Field(description="How the value depends on the cluster's size.")
 
 
 def _bounds_once(all_: tuple[Rule, ...]) -> tuple[Rule, ...]:
@@ -227,8 +229,8 @@ Rules = Annotated[tuple[Rule, ...], Field(max_length=RULES_MAX), AfterValidator(
 class ResourceRules(SchemaPart):
     """What a container asks for, and what it may use at most."""
 
-    requests: Rules = Field((), description="What is asked for: cpu, memory.")
-    limits: Rules = Field((), description="What may be used at most: cpu, memory.")
+    requests: Rules = Field((), description="The container's requests: cpu, memory.")
+    limits: Rules = Field((), description="The container's limits: cpu, memory.")
 
 
 class Quantization(SchemaPart):
@@ -236,21 +238,19 @@ class Quantization(SchemaPart):
 
     resource: ResourceName = Field(description="cpu or memory.")
     base: Amount | None = Field(
-        None, description="The first level; alone, the distance of all levels, which then begin at 0."
+        None, description="The first level. Without step, the distance between levels, which start at 0."
     )
-    step: AmountAboveZero | None = Field(None, description="How far the second level is from the first.")
+    step: AmountAboveZero | None = Field(None, description="The distance between the first two levels.")
     step_ratio: StepRatio | None = Field(
         None,
         alias="stepRatio",
-        description="What each further step is multiplied by: 1, or at least 1.01.",
+        description="The factor by which each further step grows: 1, or at least 1.01.",
     )
-    step_max: AmountAboveZero | None = Field(
-        None, alias="maxStep", description="How large a step may become."
-    )
+    step_max: AmountAboveZero | None = Field(None, alias="maxStep", description="The largest step.")
     segments: Annotated[tuple[Segment, ...], OneOrMany()] = Field(
         (),
         max_length=SEGMENTS_MAX,
-        description="Instead of steps: from each size on, the distance of the levels, counted from 0.",
+        description="Instead of steps: the distance between levels from each size on.",
     )
 
     @property
@@ -301,9 +301,11 @@ class ContainerPolicy(SchemaPart):
     )
 
     name: Name = Field(description="The container's name.")
-    resources: ResourceRules = Field(ResourceRules(), description="What follows the cluster.")
+    resources: ResourceRules = Field(
+        ResourceRules(), description="The resources that depend on the cluster's size."
+    )
     quantization: Annotated[tuple[Quantization, ...], UniqueBy("resource"), OneOrMany()] = Field(
-        (), max_length=len(ResourceName), description="Levels that the values are rounded up to."
+        (), max_length=len(ResourceName), description="The levels to which values are rounded up."
     )
 
 
@@ -344,18 +346,18 @@ class ScalingPolicySpec(SchemaPart):
         tuple[ContainerPolicy, ...], UniqueBy("name"), AfterValidator(_at_least_one), OneOrMany()
     ] = Field(
         max_length=CONTAINERS_MAX,
-        description="Its containers, and what their resources follow.",
+        description="The workload's containers and the functions of their resources.",
     )
-    smoothing: Smoothing = Field(Smoothing(), description="What keeps the values from flapping.")
+    smoothing: Smoothing = Field(Smoothing(), description="The smoothing that prevents flapping.")
     node_selector: NodeSelector = Field(
         NodeSelector(),
         alias="nodeSelector",
-        description="Which nodes count, by their labels; by default all that are Ready.",
+        description="The nodes that count, by their labels. By default, all Ready nodes.",
     )
     update_mode: UpdateMode = Field(
         UpdateMode.AUTO,
         alias="updateMode",
-        description="Auto resizes pods in place where that restarts nothing, and rolls out otherwise.",
+        description="Auto resizes pods in place if nothing restarts, and otherwise changes the template.",
     )
 
     @property

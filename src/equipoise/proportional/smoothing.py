@@ -67,12 +67,12 @@ class Delay(SchemaPart):
 
     inputs: Shift = Field(
         {},
-        description="How much further the inputs must go before it is followed at once, such as cores: 20.",
+        description="How far the inputs must change before the value changes at once, such as cores: 20.",
     )
     delay_seconds: Seconds | None = Field(
         None,
         alias="delaySeconds",
-        description="After so long it is followed anyhow, as far as it has been wanted all that time.",
+        description="The value changes once the target has been beyond it for this long.",
     )
 
     @model_validator(mode="after")
@@ -83,7 +83,7 @@ class Delay(SchemaPart):
 
 
 class Percentile(SchemaPart):
-    """Follow what most of the latest targets say."""
+    """Set the value from the distribution of the latest targets."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -91,12 +91,14 @@ class Percentile(SchemaPart):
         )
     )
 
-    target: Share = Field(0.80, description="The share of the targets in the window that are to fit.")
+    target: Share = Field(0.80, description="The share of the targets in the window that a new value covers.")
     share_low: Share = Field(
-        0.60, alias="lowThreshold", description="Below the value at this share it is scaled up."
+        0.60, alias="lowThreshold", description="The value is raised if it is below the target at this share."
     )
     share_high: Share = Field(
-        0.95, alias="highThreshold", description="Above the value at this share it is scaled down."
+        0.95,
+        alias="highThreshold",
+        description="The value is lowered if it is above the target at this share.",
     )
     window_seconds: Seconds = Field(
         300, alias="windowSeconds", description="How long a target stays in the window."
@@ -122,9 +124,15 @@ class Smoothing(SchemaPart):
         )
     )
 
-    delay_down: Delay | None = Field(None, alias="delayScaleDown", description="Wait before scaling down.")
-    delay_up: Delay | None = Field(None, alias="delayScaleUp", description="Wait before scaling up.")
-    percentile: Percentile | None = Field(None, description="Follow what most of the latest targets say.")
+    delay_down: Delay | None = Field(
+        None, alias="delayScaleDown", description="Delay before the value is lowered."
+    )
+    delay_up: Delay | None = Field(
+        None, alias="delayScaleUp", description="Delay before the value is raised."
+    )
+    percentile: Percentile | None = Field(
+        None, description="Set the value from the distribution of the latest targets."
+    )
 
     @property
     def is_windowed(self) -> bool:

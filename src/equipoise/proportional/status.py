@@ -70,8 +70,8 @@ REPORTED = frozenset({Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE, Code.DEFERR
 """Reasons for which an event is recorded at the workload when they begin."""
 READY, APPLIED, WARNING = "Ready", "Applied", "UtilizationChanges"
 _MODES = {
-    Mode.ENFORCE: "The policy is followed (compat.mode is Enforce).",
-    Mode.PREVIEW: "The policy is previewed: nothing is changed while compat.mode is Preview.",
+    Mode.ENFORCE: "The policy was accepted, and its values are applied.",
+    Mode.PREVIEW: "The policy was accepted. Its values are only previewed because compat.mode is Preview.",
 }
 
 
@@ -180,16 +180,16 @@ def _applied(status_input: StatusInput) -> tuple[bool, str, str]:
     """Return whether all pods have the values in force, and the condition's reason and message."""
     code = status_input.decision.reason.code
     if status_input.mode is Mode.PREVIEW and status_input.decision.actions:
-        return False, "Preview", "Nothing is changed in a preview."
+        return False, "Preview", "The change is only previewed because compat.mode is Preview."
     if code in REPORTED:
         return False, code.value, status_input.decision.reason.sentence
     if status_input.decision.actions:
-        return False, "InProgress", "Pods are being brought to it."
+        return False, "InProgress", "The change is in progress."
     if status_input.decision.held:
-        return False, code.value, "A change waits."
+        return False, code.value, f"The change waits: {status_input.decision.reason.sentence}"
     if status_input.pods_at_target < status_input.pods:
-        return False, "InProgress", "Some pods do not have what is in force yet."
-    return True, "AllPods", "All pods have what is in force."
+        return False, "InProgress", "Some pods do not have the values in force yet."
+    return True, "AllPods", "All pods have the values in force."
 
 
 def _has_conditions(old: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> bool:
@@ -235,46 +235,48 @@ Ratio = Annotated[str, Text(r"^[0-9]{1,9}/[0-9]{1,9}$", "two counts such as 3/5"
 class LastChange(SchemaPart):
     """When a value was last replaced."""
 
-    at: Moment = Field(description="When.")
-    before: Amount | None = Field(None, description="What was in force before; absent where unknown.")
-    after: Amount = Field(description="What is in force since.")
+    at: Moment = Field(description="When it was replaced.")
+    before: Amount | None = Field(None, description="The value before; absent if unknown.")
+    after: Amount = Field(description="The value since.")
 
 
 class ResourceStatus(SchemaPart):
     """One resource of one container."""
 
-    name: SlotName = Field(description="Which one: CONTAINER.requests.cpu.")
-    current: Amount | None = Field(None, description="What is in force.")
-    target: Amount | None = Field(None, description="What the cluster asked for last.")
+    name: SlotName = Field(description="The value's name: CONTAINER.requests.cpu.")
+    current: Amount | None = Field(None, description="The value in force.")
+    target: Amount | None = Field(None, description="The latest value for the cluster's size.")
     scale_up_below: Amount | None = Field(
-        None, alias="scaleUpBelow", description="A value below this is scaled up now."
+        None, alias="scaleUpBelow", description="The value is raised if it is below this."
     )
     scale_down_above: Amount | None = Field(
-        None, alias="scaleDownAbove", description="A value above this is scaled down now."
+        None, alias="scaleDownAbove", description="The value is lowered if it is above this."
     )
-    reason: Reason | None = Field(None, description="Why it was set or is held, as one code.")
-    last_change: LastChange | None = Field(None, alias="lastChange", description="When it was last replaced.")
+    reason: Reason | None = Field(None, description="Why the value was set or is held.")
+    last_change: LastChange | None = Field(
+        None, alias="lastChange", description="The last replacement of the value."
+    )
 
 
 class WindowStatus(SchemaPart):
-    """The targets that the smoothing looks at."""
+    """The targets that smoothing uses."""
 
-    observations: Count = Field(0, description="How many are kept.")
-    since: Moment | None = Field(None, description="When the first target under this policy was seen.")
+    observations: Count = Field(0, description="How many targets the window has.")
+    since: Moment | None = Field(None, description="When the first target of this policy was observed.")
 
 
 class ScalingPolicyStatus(PolicyStatus):
-    """What came of the policy."""
+    """The observed state of a policy."""
 
     resources: Annotated[tuple[ResourceStatus, ...], UniqueBy("name")] = Field(
         (), max_length=ENTRIES_MAX, description="The latest target of each resource, and why it is held."
     )
-    window: WindowStatus | None = Field(None, description="The targets that the smoothing looks at.")
+    window: WindowStatus | None = Field(None, description="The targets that smoothing uses.")
     pods_at_target: Ratio | None = Field(
-        None, alias="podsAtTarget", description="How many pods have what is in force, of how many."
+        None, alias="podsAtTarget", description="How many pods have the values in force, of all pods."
     )
-    message: Sentence = Field("", description="What a change costs: whether it restarts anything.")
-    memory: Memory = Field({}, description="What the next decision needs.")
+    message: Sentence = Field("", description="Whether the change restarts anything.")
+    memory: Memory = Field({}, description="The state that the next decision needs.")
 
 
 SCALING_POLICY = DefinedKind(
@@ -290,7 +292,7 @@ SCALING_POLICY = DefinedKind(
         Column("Kind", ".spec.scaleTargetRef.kind"),
         Column("Target", ".spec.scaleTargetRef.name"),
         Column("Reason", ".status.lastDecision.reason"),
-        Column("Pods", ".status.podsAtTarget", description="Pods that have what is in force."),
+        Column("Pods", ".status.podsAtTarget", description="Pods that have the values in force."),
         Column("Why", ".status.lastDecision.sentence", priority=1),
         Column("Age", ".metadata.creationTimestamp", "date"),
     ),
