@@ -92,7 +92,7 @@ class Loader(CSafeLoader):  # type: ignore[misc]  # which of the two it is, the 
             if key_node.tag != f"{_TAG}merge":
                 key = self._key(key_node)
                 if key in seen:
-                    raise _refused(key_node, f"the key {key!r} comes twice")
+                    raise _refused(key_node, f"the key {key!r} occurs twice")
                 seen.add(key)
         super().flatten_mapping(node)
 
@@ -238,7 +238,7 @@ def check_bounds(text: str | bytes) -> None:
 def _take_alias(event: Any, document: int, above: list[_Open], anchored: dict[str, _Open]) -> None:
     """Count what an alias stands for; one of a scalar, or of nothing, is one value."""
     if any(part.anchor == event.anchor for part in above):
-        raise TooMuch(f"the alias *{event.anchor} holds itself", event, document)
+        raise TooMuch(f"the alias *{event.anchor} contains itself", event, document)
     meant = anchored.get(event.anchor)
     above[-1].take(meant.values if meant else 1, meant.levels if meant else 0)
     if len(above) - 1 + (meant.levels if meant else 0) > DEPTH_MAX:
@@ -283,7 +283,7 @@ def _json_whole(text: str) -> float:
 def _json_float(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"expected a number that a float holds, got one of {len(text)} characters")
+        raise ValueError(f"expected a number that fits a float, got one of {len(text)} characters")
     return number
 
 
@@ -310,7 +310,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice!r} comes twice")
+        raise ValueError(f"the key {twice!r} occurs twice")
     return found
 
 

@@ -78,7 +78,7 @@ class Ledger(msgspec.Struct, frozen=True):
             ]
             return msgspec.convert(dict(data) | {"entries": entries}, type=cls)
         except DECODE_ERRORS as error:
-            raise WorldFailed(f"a ledger that cannot be read: {error}") from error
+            raise WorldFailed(f"its content is invalid: {error}") from error
 
     def to_data(self) -> dict[str, Any]:
         data: dict[str, Any] = msgspec.to_builtins(self)
@@ -94,7 +94,9 @@ class Ledger(msgspec.Struct, frozen=True):
         """
         newest = self.epoch_of(entry.balancer)
         if entry.epoch != GUEST_EPOCH and entry.epoch < newest:
-            raise Fenced(f"{entry.balancer} wrote in epoch {newest}, and we are of epoch {entry.epoch}")
+            raise Fenced(
+                f"{entry.balancer} wrote in epoch {newest}, but this process leads in epoch {entry.epoch}"
+            )
         remaining = _bounded([old for old in self.entries if old.at > entry.at - AGE_MAX_SECONDS])
         assert len(remaining) < ENTRIES_MAX, "there is room for the intent"
         added = msgspec.structs.replace(

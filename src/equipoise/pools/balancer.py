@@ -37,8 +37,10 @@ def redecide(recorded: Record) -> Decision:
 def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
     """Return the loop; it watches the pods that the settings select."""
     options, interval_seconds = settings.pools, settings.interval_seconds("pools")
-    namespace = _expected(options.namespace, "namespace", "where the pods of the tiers are")
-    selector = _expected(options.selector, "selector", "their labels, such as app=voice-agent")
+    namespace = _expected(options.namespace, "namespace", "the namespace of the tiers' pods")
+    selector = _expected(
+        options.selector, "selector", "the labels of the tiers' pods, such as app=voice-agent"
+    )
     pools = wiring.pools()  # a setting of it is refused before any pod is watched
     pods = wiring.selected_pods(namespace, selector)
     return PoolsLoop(
@@ -61,7 +63,7 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
 
 def _expected(value: str | None, name: str, what: str) -> str:
     if not value:
-        raise BadInput(f"pools.{name}: expected {what}, since balancers has pools")
+        raise BadInput(f"pools.{name}: expected {what} because balancers includes pools")
     return value
 
 
@@ -151,7 +153,7 @@ BALANCER = Balancer(
     gauges=(
         _of_tiers(
             "equipoise_pool_pods",
-            "Pods of a tier by what they do.",
+            "Pods of a tier by activity.",
             lambda row: [((state,), row[state]) for state in STATES],
             "state",
         ),
@@ -159,22 +161,27 @@ BALANCER = Balancer(
             "equipoise_pool_target", "Pods that a tier should have.", lambda row: [((), row["target"])]
         ),
         _of_tiers("equipoise_pool_calls", "Calls that a tier serves.", lambda row: [((), row["calls"])]),
-        _of_prefix("equipoise_pool_pending_moves", "pending", "Busy pods that their release moves."),
+        _of_prefix("equipoise_pool_pending_moves", "pending", "Busy pods that move when they are released."),
         _of_prefix(
             "equipoise_pool_violations",
             "broken",
-            "What is broken in the tiers; `equipoise pools fsck` lists it.",
+            "Violated invariants of the tiers; `equipoise pools fsck` lists them.",
         ),
         GaugeSpec(
             "equipoise_pool_missing_pods",
-            "Pods that the tiers have and Kubernetes does not.",
+            "Registered pods that Kubernetes does not list.",
             ("prefix",),
             _missing,
         ),
     ),
     counters=(
         CounterSpec("equipoise_pool_moves", "Pods moved between tiers.", ("prefix", "from", "to"), _moves),
-        CounterSpec("equipoise_pool_recovered", "Pods that nobody held, put back.", ("prefix",), _recovered),
+        CounterSpec(
+            "equipoise_pool_recovered",
+            "Pods without an owner that were made available again.",
+            ("prefix",),
+            _recovered,
+        ),
     ),
     verbs=("move", "moved"),
     log_lines=log_lines,

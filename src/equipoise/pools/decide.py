@@ -15,6 +15,7 @@ import msgspec
 
 from equipoise.core.decision import Action, Decided, Decision, MovePod
 from equipoise.core.pools import ordinal_of
+from equipoise.core.quantity import print_count, print_list
 from equipoise.core.reason import Code, Reason
 from equipoise.pools.observe import Activity, Observation, PodInTier, TierPods
 from equipoise.pools.policy import TierPolicy
@@ -65,7 +66,7 @@ def decide(policy: TierPolicy, observation: Observation) -> Decided[TierBalance]
     assert given <= Counter(under), "no tier gets more pods than it has under its target"
     code, sentence = _explain(balance, moves)
     if balance.missing:
-        sentence += f" The targets demand {balance.missing} more pods than there are."
+        sentence += f" The targets require {print_count(balance.missing, 'more pod')} than exist."
     return Decided(Decision(observation.subject, Reason.of(code, sentence, balance), moves), balance)
 
 
@@ -109,22 +110,28 @@ def moves_of(decision: Decision) -> list[MovePod]:
 
 
 def _explain(balance: TierBalance, moves: tuple[MovePod, ...]) -> tuple[Code, str]:
-    over, under = _by_tier(balance.over), _by_tier(balance.under)
+    over, under = _by_tier(balance.over, "more"), _by_tier(balance.under, "fewer")
     if not balance.over and not balance.under:
-        return Code.BALANCED, "Every tier has its target."
+        return Code.BALANCED, "Every tier has as many pods as its target."
     if not balance.under:
-        return Code.NOWHERE_TO_MOVE, f"Over target: {over}. No tier is under its target, so all pods stay."
+        return Code.NOWHERE_TO_MOVE, f"{over}. No tier has fewer, so no pod moves."
     if not balance.over:
-        return Code.NOTHING_TO_TAKE, f"Under target: {under}. No tier is over its target to take pods from."
-    targets = f"Over target: {over}; under target: {under}."
+        return Code.NOTHING_TO_TAKE, f"{under}. No tier has more, so no pod can move."
+    targets = f"{over}; {under}."
     if not moves:
-        return Code.ALL_BUSY, f"{targets} Every pod there is busy, leased or draining."
-    pods = "1 pod moves" if len(moves) == 1 else f"{len(moves)} pods move"
-    return Code.REBALANCE, f"{targets} {pods}."
+        of = print_list(balance.over)
+        return Code.ALL_BUSY, f"{targets} No pod moves because all pods of {of} are busy, leased or draining."
+    return (
+        Code.REBALANCE,
+        f"{targets} {print_count(len(moves), 'pod')} {'moves' if len(moves) == 1 else 'move'}.",
+    )
 
 
-def _by_tier(tiers: dict[str, int]) -> str:
-    return ", ".join(f"{name} by {pods}" for name, pods in tiers.items())
+def _by_tier(tiers: dict[str, int], side: str) -> str:
+    """Return how far tiers are from their targets: `gold has 2 pods more than its target`."""
+    return print_list(
+        f"{name} has {print_count(pods, 'pod')} {side} than its target" for name, pods in tiers.items()
+    )
 
 
 class LeavingPod(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import msgspec
 
 from equipoise.core.errors import DECODE_ERRORS
 from equipoise.core.pools import EPOCH_MAX, PodKeys, PoolsSnapshot, TierKeys, by_ordinal
+from equipoise.core.quantity import print_count, print_list
 from equipoise.pools.policy import TierPolicy
 
 MERCHANT = "merchant:"
@@ -55,10 +56,18 @@ def violations(policy: TierPolicy | None, snapshot: PoolsSnapshot) -> list[Viola
     return found
 
 
+def broken_invariants(count: int) -> str:
+    """Return how many invariants the keys violate, and the command that lists them."""
+    are = "is" if count == 1 else "are"
+    return f"{print_count(count, 'invariant')} {are} violated; run `equipoise pools fsck` for details"
+
+
 def unreadable_epoch(text: str) -> str:
     """Return what is wrong with a text that is not a valid epoch."""
     shown = repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}...")
-    return f"expected a whole number up to {EPOCH_MAX}, got {shown}; every leader is refused until it is gone"
+    return (
+        f"expected a whole number up to {EPOCH_MAX}, got {shown}; every leader is refused until it is deleted"
+    )
 
 
 def _wrong_types(policy: TierPolicy | None, snapshot: PoolsSnapshot) -> Iterator[Violation]:
@@ -83,8 +92,8 @@ def _of_pod(pod: str, homes: list[str], snapshot: PoolsSnapshot) -> Iterator[Vio
     is_named = keys.tier is not None or tier_key in keys.wrong or pod in snapshot.metadata or is_available
     is_merchants = (keys.tier or "").startswith(MERCHANT)
     if len(homes) > 1 or (not homes and not is_merchants and is_named):
-        where = f"in {', '.join(sorted(homes))}" if homes else "in none"
-        detail = f"{pod} must be assigned to exactly one tier, and is {where}"
+        where = print_list(sorted(homes)) if homes else "none"
+        detail = f"{pod} must be assigned to exactly one tier, but is assigned to {where}"
         first = homes[0] if homes else keys.tier or ""
         key = f"{snapshot.prefix}:pool:{first}:assigned" if first else f"{snapshot.prefix}:pod:metadata"
         yield Violation(Invariant.ONE_ASSIGNED, key, detail, pod)
@@ -92,18 +101,18 @@ def _of_pod(pod: str, homes: list[str], snapshot: PoolsSnapshot) -> Iterator[Vio
         if pod in pool.available:
             yield from _of_free_pod(pod, keys, pool.tier, snapshot.prefix, is_home=pool.tier in homes)
     if len(homes) == 1 and keys.tier != homes[0] and tier_key not in keys.wrong:
-        found = "is missing" if keys.tier is None else f"says {keys.tier}"
-        detail = f"{pod} is assigned to {homes[0]}, and its key {found}"
+        found = "is missing" if keys.tier is None else f"names {keys.tier}"
+        detail = f"{pod} is assigned to {homes[0]}, but its tier key {found}"
         yield Violation(Invariant.TIER_KEY_AGREES, tier_key, detail, pod)
 
 
 def _of_free_pod(pod: str, keys: PodKeys, tier: str, prefix: str, *, is_home: bool) -> Iterator[Violation]:
     key = f"{prefix}:pool:{tier}:available"
     if not is_home:
-        detail = f"{pod} is available in {tier}, and not assigned to it"
+        detail = f"{pod} is available in {tier}, but not assigned to it"
         yield Violation(Invariant.AVAILABLE_WITHIN_ASSIGNED, key, detail, pod)
     if keys.is_draining:
-        detail = f"{pod} is draining, and available in {tier}"
+        detail = f"{pod} is draining, but available in {tier}"
         yield Violation(Invariant.DRAINING_NOT_AVAILABLE, key, detail, pod)
 
 
@@ -125,19 +134,19 @@ def _notes_on_pools(policy: TierPolicy, snapshot: PoolsSnapshot) -> Iterator[str
             keys = snapshot.pods[pod]
             calls = pool.available.get(pod)
             if calls is not None and not 0 <= calls < math.inf:
-                yield f"{pod}: its count of calls in {pool.tier} is {calls:g}"
+                yield f"{pod}: its number of calls in {pool.tier} is {calls:g}"
             if calls is not None and not tier.is_shared and keys.lease is not None:
-                yield f"{pod}: it is available in {pool.tier}, and has a lease"
+                yield f"{pod}: it is available in {pool.tier} although it has a lease"
             if calls is None and not (keys.is_draining or keys.lease is not None or keys.calls):
-                yield f"{pod}: nobody holds it, and it is not available in {pool.tier}"
+                yield f"{pod}: it has no call and no lease, but is not available in {pool.tier}"
 
 
 def _left_behind(pool: TierKeys) -> str:
     count = len(pool.assigned)
-    pods = "1 pod is" if count == 1 else f"{count} pods are"
+    pods = f"{print_count(count, 'pod')} {'is' if count == 1 else 'are'}"
     kind = "shared" if pool.available_type == "zset" else "exclusive"
     back = f"`equipoise pools config set {pool.tier}={kind}:{count}`"
-    return f"{pool.tier}: {pods} in a tier that the config does not have; {back} brings it back"
+    return f"{pool.tier}: {pods} in this tier, which the config does not have; {back} adds it"
 
 
 def _notes_on_metadata(snapshot: PoolsSnapshot) -> Iterator[str]:
@@ -147,4 +156,4 @@ def _notes_on_metadata(snapshot: PoolsSnapshot) -> Iterator[str]:
         except DECODE_ERRORS:
             is_mapping = False
         if not is_mapping:
-            yield f"{pod}: its metadata is malformed, and is left as it is"
+            yield f"{pod}: its metadata is malformed and is not changed"

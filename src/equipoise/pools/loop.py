@@ -22,7 +22,7 @@ from equipoise.engine.guards import held_by_leader, held_by_pause
 from equipoise.engine.isolation import Isolation, failed_decision, ignore
 from equipoise.engine.recording import as_json, failed_record, record
 from equipoise.pools.decide import TierBalance, decide, moves_of
-from equipoise.pools.invariants import violations
+from equipoise.pools.invariants import broken_invariants, violations
 from equipoise.pools.observe import Observation, count_tiers, observe
 from equipoise.pools.policy import BALANCER, TierPolicy
 from equipoise.pools.rebalance import (
@@ -257,7 +257,7 @@ class PoolsLoop:
         outcomes: list[Outcome] = []
         for part in _chunks(moves, CHUNK):
             if not self._still_leads() or _is_lost(outcomes):
-                why = "our turn was over, or the server gone"
+                why = "this process stopped being the leader, or Redis stopped answering"
                 return outcomes + [Outcome(each, PoolCode.FENCED.value, why) for each in part]
             outcomes += self._send(part, lambda part: move(self.pools, part, snapshot, self._epoch), outcomes)
         return outcomes
@@ -303,7 +303,8 @@ class PoolsLoop:
         outcomes: list[Outcome] = []
         for part in _chunks(actions, CHUNK):
             if not self._still_leads():
-                return outcomes + [Outcome(each, PoolCode.FENCED.value, "our turn was over") for each in part]
+                why = "this process stopped being the leader"
+                return outcomes + [Outcome(each, PoolCode.FENCED.value, why) for each in part]
             outcomes += self._send(part, send, outcomes)
             if _is_lost(outcomes):
                 break
@@ -341,12 +342,13 @@ def _warnings(snapshot: PoolsSnapshot, epoch: int | None) -> list[str]:
     """Return warnings: how many invariants are violated, and why the scripts refuse this epoch."""
     prefix, warnings = snapshot.prefix, []
     if broken := len(violations(policy_of(snapshot), snapshot)):
-        warnings.append(f"{prefix}: {broken} broken; `equipoise pools fsck` lists them")
+        warnings.append(f"{prefix}: {broken_invariants(broken)}")
     if snapshot.unreadable_epoch is not None:
         warnings.append(epoch_error(snapshot, snapshot.unreadable_epoch))
     if epoch is not None and snapshot.epoch is not None and snapshot.epoch > epoch:
         warnings.append(
-            f"{prefix}:epoch: it is {snapshot.epoch} and ours is {epoch}, so whatever we write is refused: "
-            "another leader writes to these keys, or a foreign hand wrote it, and then it has to be deleted"
+            f"{prefix}:epoch: the epoch in Redis is {snapshot.epoch}, and this process leads in epoch {epoch}, "
+            "so its writes are refused. Another leader writes to these keys, or the key was set by hand: then "
+            "delete it"
         )
     return warnings

@@ -12,7 +12,7 @@ import msgspec
 
 from equipoise.core.errors import WorldFailed
 from equipoise.core.pools import PodKeys, PoolsSnapshot, TierKeys, by_ordinal
-from equipoise.pools.invariants import violations
+from equipoise.pools.invariants import broken_invariants, violations
 from equipoise.pools.policy import TierPolicy, unfilled
 
 
@@ -86,7 +86,7 @@ def _expect_types(prefix: str, pool: TierKeys, available_type: str) -> None:
             raise TierUnreadable(
                 pool.tier,
                 f"{prefix}:pool:{pool.tier}:{part}: expected a {expected}, got a {found}; "
-                "`equipoise pools fsck` lists all that is broken",
+                "`equipoise pools fsck` lists all violations",
             )
 
 
@@ -138,7 +138,7 @@ def status_document(policy: TierPolicy, snapshot: PoolsSnapshot) -> dict[str, An
     broken = len(violations(policy, snapshot))
     warnings = [
         unfilled(policy, pods),
-        f"{broken} broken; `equipoise pools fsck` lists them" if broken else "",
+        broken_invariants(broken) if broken else "",
     ]
     return {
         "prefix": snapshot.prefix,

@@ -98,7 +98,7 @@ def read_policy(text: str | None, source: str) -> TierPolicy:
     """Read the config in any of its shapes, or refuse it with the path of the bad field."""
     if text is None:
         raise BadInput(
-            f"{source}: missing; `equipoise pools config set NAME=PODS,...` writes it, such as gold=4,basic=2"
+            f"{source}: missing; write it with `equipoise pools config set NAME=PODS,...`, such as gold=4,basic=2"
         )
     try:
         document = read_json(text)
@@ -135,7 +135,9 @@ def unfilled(policy: TierPolicy, pods: int) -> str:
     targeted = policy.pods_targeted
     if pods >= targeted:
         return ""
-    return f"the targets demand {targeted} pods, and there are {pods}: some tiers stay under their targets"
+    return (
+        f"the targets require {targeted} pods, but only {pods} exist, so some tiers stay below their targets"
+    )
 
 
 def tiers_for_scripts(text: str | None, source: str) -> str:

@@ -7,6 +7,7 @@ import msgspec
 from equipoise.core.decision import Action, Decided, Decision, Held, MovePod, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.pools import PoolCode, PoolsSnapshot
+from equipoise.core.quantity import print_count
 from equipoise.core.reason import Code, Reason
 from equipoise.pools.decide import TierBalance, busy_excess, decide, moves_of
 from equipoise.pools.invariants import unreadable_epoch
@@ -24,9 +25,13 @@ RETRIED = {*REFUSED, PoolCode.CONFIG_CHANGED, PoolCode.SOURCE_NOT_OVER, PoolCode
 LOST = {PoolCode.FAILED, PoolCode.UNANSWERED}
 """Answers after which nothing more is sent: the server failed, or did not answer."""
 SENTENCES: dict[str, str] = {
-    PoolCode.FAILED: "It was not moved, since the server failed.",
-    PoolCode.UNANSWERED: "Nobody knows whether it was moved; the next look will tell.",
-    PoolCode.EPOCH_UNREADABLE: "The epoch in Redis is none; `equipoise pools fsck` tells.",
+    PoolCode.FAILED: "It was not moved because Redis failed.",
+    PoolCode.UNANSWERED: "It is unknown whether it was moved; the next cycle shows it.",
+    PoolCode.FENCED: "Another leader has taken over.",
+    PoolCode.BUSY: "It is busy now.",
+    PoolCode.LEASED: "It has a lease now.",
+    PoolCode.DRAINING: "It is draining now.",
+    PoolCode.EPOCH_UNREADABLE: "The epoch in Redis is invalid; run `equipoise pools fsck` for details.",
 }
 HELD_CODES: dict[str, Code] = {
     **dict.fromkeys((PoolCode.FENCED, PoolCode.EPOCH_UNREADABLE), Code.HELD_BY_LEADER),
@@ -110,11 +115,11 @@ def _summary(decision: Decision, before: Reason, done: Sequence[Action], left: S
     assert not any(outcome.result in DONE for outcome in left), "what was moved is not held"
     held = []
     for outcome in left:
-        sentence = SENTENCES.get(outcome.result, "") or f"It answered {outcome.result}."
+        sentence = SENTENCES.get(outcome.result, "") or f"Redis answered {outcome.result}."
         held.append(Held(outcome.action, HELD_CODES.get(outcome.result, Code.HELD_BY_HEALTH), sentence))
     reason = decision.reason
     if done:
-        pods = "1 pod was moved" if len(done) == 1 else f"{len(done)} pods were moved"
+        pods = f"{print_count(len(done), 'pod')} {'was' if len(done) == 1 else 'were'} moved"
         reason = Reason(Code.REBALANCE, f"{pods}. Before: {before.sentence}", before.numbers)
     elif held:
         reason = Reason(held[0].reason, f"{held[0].action.pod}: {held[0].sentence}", reason.numbers)
@@ -141,7 +146,7 @@ def move(
 
 def epoch_error(snapshot: PoolsSnapshot, text: str) -> str:
     """Return why the scripts refuse every epoch, and how to repair it."""
-    return f"{snapshot.prefix}:epoch: {unreadable_epoch(text)}; `equipoise pools fsck --repair` forgets it"
+    return f"{snapshot.prefix}:epoch: {unreadable_epoch(text)}; run `equipoise pools fsck --repair`"
 
 
 def mark(pools: PoolsUpkeep, epoch: int | None, failing: Collection[str] = ()) -> list[Outcome]:

@@ -161,14 +161,14 @@ def reconcile(
     held: list[Held] = []
     of = f"of {len(lists.registered)} registered pods are"
     if not is_plausible:
-        why = "more than may be lost at once" if lists.listed else "and the list of pods is empty"
+        why = f"; the limit is {lost_max}" if lists.listed else " because the list of pods is empty"
         sentence = (
-            f"{len(unproven)} {of} missing, {why}: a wrong list must not empty the tiers. "
-            "If they are gone, forget them by `equipoise pools unregister`."
+            f"{len(unproven)} {of} missing{why}. The list may be wrong, so none of them is removed. "
+            "If they no longer exist, run `equipoise pools unregister`."
         )
         held += [Held(UnregisterPod(pod.name, pod.uid), Code.HELD_BY_HEALTH, sentence) for pod in unproven]
     if not is_mostly_ready:
-        sentence = f"{len(unready)} {of} not ready, more than may be lost at once: all of them go on."
+        sentence = f"{len(unready)} {of} not ready; the limit is {lost_max}. All of them stay in service."
         going_on = [SuspendPod(pod.name, pod.uid) for pod in unready if not pod.is_draining]
         held += [Held(action, Code.HELD_BY_HEALTH, sentence) for action in going_on]
     counts = RegistrationCounts(
@@ -225,13 +225,15 @@ def _reason(
         return Reason.of(Code.RECONCILE, _list(actions), counts)
     if held:
         return Reason.of(held[0].reason, held[0].sentence, counts)
-    sentence = f"The tiers have the pods of Kubernetes, {counts.registered}."
+    sentence = f"The tiers have the same pods as Kubernetes: {counts.registered}."
     if counts.missing:
-        sentence = f"{counts.missing} of {counts.registered} pods are missing, and are waited for."
+        are = "is" if counts.missing == 1 else "are"
+        missing = f"{counts.missing} of {counts.registered} registered pods {are} missing"
+        sentence = f"{missing}. Pods that stay missing are removed."
     return Reason.of(Code.IN_STEP, sentence, counts)
 
 
-VERBS = {RegisterPod: "register", UnregisterPod: "forget", SuspendPod: "suspend", ResumePod: "resume"}
+VERBS = {RegisterPod: "register", UnregisterPod: "unregister", SuspendPod: "suspend", ResumePod: "resume"}
 
 
 def _list(actions: Sequence[RegistrationAction]) -> str:

@@ -123,7 +123,7 @@ def load_memory(ledger: Ledger, *, with_run: bool = True) -> dict[str, Any]:
     try:
         memory = RotationMemory.from_data(data)
     except DECODE_ERRORS as error:
-        raise WorldFailed(f"a memory that cannot be read: {error}") from error
+        raise WorldFailed(f"the state of the rotation is invalid: {error}") from error
     if memory.run is None:
         return dict(data)
     run, entries = memory.run, ledger.entries
