@@ -347,8 +347,8 @@ def _warnings(snapshot: PoolsSnapshot, epoch: int | None) -> list[str]:
         warnings.append(epoch_error(snapshot, snapshot.unreadable_epoch))
     if epoch is not None and snapshot.epoch is not None and snapshot.epoch > epoch:
         warnings.append(
-            f"{prefix}:epoch: the epoch in Redis is {snapshot.epoch}, and this process leads in epoch {epoch}, "
-            "so its writes are refused. Another leader writes to these keys, or the key was set by hand: then "
-            "delete it"
+            f"{prefix}:epoch: the epoch in Redis is {snapshot.epoch}, and this process leads in epoch "
+            f"{epoch}, so its writes are refused. Another leader writes to these keys, or the key was set by "
+            "hand: then delete it"
         )
     return warnings

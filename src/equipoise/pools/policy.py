@@ -98,7 +98,8 @@ def read_policy(text: str | None, source: str) -> TierPolicy:
     """Read the config in any of its shapes, or refuse it with the path of the bad field."""
     if text is None:
         raise BadInput(
-            f"{source}: missing; write it with `equipoise pools config set NAME=PODS,...`, such as gold=4,basic=2"
+            f"{source}: missing; write it with `equipoise pools config set NAME=PODS,...`, such as "
+            "gold=4,basic=2"
         )
     try:
         document = read_json(text)

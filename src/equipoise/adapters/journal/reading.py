@@ -211,7 +211,7 @@ class SqliteReader:
         except schema.NotAJournal as error:
             raise BadInput(f"journal {error}") from error
         except (sqlite3.Error, schema.DamagedRow, UnicodeDecodeError) as error:
-            raise BadInput(f"journal {self._path}: expected a journal, but: {error}") from error
+            raise BadInput(f"journal {self._path}: expected a journal: {error}") from error
 
 
 def _where(query: Query) -> tuple[str, list[Any]]:

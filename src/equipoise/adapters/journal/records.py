@@ -269,7 +269,7 @@ class JsonLines:
             return end
         whole = os.pread(descriptor, end, 0).rfind(b"\n") + 1
         os.ftruncate(descriptor, whole)
-        self.damage = f"{self.path} ended within a line: the last {end - whole} bytes were removed"
+        self.damage = f"{self.path} ended within a line; the last {end - whole} bytes were removed"
         return whole
 
     def _rotate(self) -> None:
@@ -355,6 +355,6 @@ def _read(path: Path, damages: Damages) -> Iterator[Record]:
                     yield parse(line, Record)
                 except DECODE_ERRORS as error:
                     why = one_line(str(error)) or type(error).__name__
-                    damages.add(f"{path}: line {number}: expected a record, but: {why}")
+                    damages.add(f"{path}: line {number}: expected a record: {why}")
     except OSError as error:
         raise BadInput(f"journal {path}: {error.strerror or error}") from error

@@ -91,10 +91,10 @@ def check(connection: sqlite3.Connection, path: Path) -> bool:
     if application != APPLICATION_ID and (application or tables):
         if _is_laid_out(connection):
             raise DamagedRow("its header does not have the mark of a journal")
-        raise NotAJournal(f"{path}: expected a journal, got another program's SQLite file")
+        raise NotAJournal(f"{path}: expected a journal, got the SQLite file of another program")
     if version > VERSION:
         raise NotAJournal(
-            f"{path}: written by a newer Equipoise (schema {version}, and this one knows up to {VERSION})"
+            f"{path}: a newer Equipoise wrote it (schema {version}; this version reads up to {VERSION})"
         )
     return bool(tables)
 

@@ -154,7 +154,9 @@ class SqliteJournal:
         except OSError:
             return False
         why = one_line(str(error))
-        self.damage = f"{self.path} was damaged ({why}): it is {aside.name} now, and a new one was begun"
+        self.damage = (
+            f"{self.path} was damaged ({why}); it was renamed to {aside.name}, and a new journal was created"
+        )
         return True
 
     def _forget(self) -> None:

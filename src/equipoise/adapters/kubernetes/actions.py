@@ -165,9 +165,7 @@ class KubernetesActuator:
         self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
     ) -> EvictionAnswer:
         if not pod.uid:
-            return EvictionAnswer(
-                EvictionResult.REFUSED, f"{pod}: an eviction must name the UID, and none is known"
-            )
+            return EvictionAnswer(EvictionResult.REFUSED, f"{pod}: expected a UID for the eviction, got none")
         path = PODS.path(pod.namespace, pod.name, "eviction")
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if grace_seconds is not None:
@@ -199,7 +197,7 @@ def judge_eviction(error: ApiError) -> EvictionAnswer | None:
     if error.status == HTTPStatus.TOO_MANY_REQUESTS:
         # The causes name the budget and its numbers.
         causes = [cause.message for cause in error.causes if cause.reason == "DisruptionBudget"]
-        why = "; ".join(filter(None, causes)) or error.message or "the API server asks to wait"
+        why = "; ".join(filter(None, causes)) or error.message or "the API server asks to try again later"
         return EvictionAnswer(EvictionResult.BLOCKED, why, error.retry_after_seconds)
     is_other = error.status == HTTPStatus.CONFLICT and _OTHER_UID.search(error.message) is not None
     if error.is_not_found or is_other:
@@ -330,7 +328,7 @@ def remove_daemon_set(client: Client, namespace: str, name: str) -> bool:
         return False
     answer = client.decode(_DeleteAnswer, body, f"DELETE {path}")
     if answer.kind != "DaemonSet" and (answer.kind, answer.status) != ("Status", "Success"):
-        raise bad_answer(client.address, f"DELETE {path}", body, "a Status of success was expected")
+        raise bad_answer(client.address, f"DELETE {path}", body, "expected a Status of success")
     return True
 
 

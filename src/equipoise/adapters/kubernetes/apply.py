@@ -30,7 +30,7 @@ MANAGER = "equipoise"
 """Our field manager, and the value of the label on objects that we create."""
 OWNER_LABEL = "app.kubernetes.io/managed-by"
 KEDA_LABEL = "scaledobject.keda.sh/name"
-NOBODY = "somebody who left no name"
+NOBODY = "an unnamed field manager"
 
 
 class ManagedFields(msgspec.Struct):
@@ -170,7 +170,7 @@ class KubernetesApplier:
                 return ApplyAnswer(ApplyResult.FORBIDDEN, f"the right to patch {where} is missing")
             before = self._objects.read(about)
             if before is None:
-                return ApplyAnswer(ApplyResult.GONE, f"{workload} is not there")
+                return ApplyAnswer(ApplyResult.GONE, f"{workload} does not exist")
             meta = self._convert(before.get("metadata"), OwnedMeta, about)
             changed = {
                 key: text for key, text in annotations.items() if (meta.annotations or {}).get(key) != text
@@ -198,7 +198,7 @@ class KubernetesApplier:
         spent_seconds = self._client.world.monotonic() - began_at
         if spent_seconds <= self._read_seconds_max:
             return None
-        waited = f"{self._client.address} took {spent_seconds:.0f} s to say what is there"
+        waited = f"{self._client.address} took {spent_seconds:.0f} s to answer"
         return ApplyAnswer(ApplyResult.LATE, f"{waited}, so nothing was sent")
 
     def _may_patch(self, about: ObjectRef) -> bool:
@@ -224,14 +224,18 @@ class KubernetesApplier:
             found = self._convert(before, _OwnedHpa, about)
             if not found.metadata.is_ours:
                 owner = found.metadata.owner
-                return ApplyAnswer(ApplyResult.NOT_OURS, f"{name} belongs to {owner}", owner)
+                return ApplyAnswer(ApplyResult.NOT_OURS, f"{name} is managed by {owner}", owner)
             scaled = found.spec.scaleTargetRef.workload(about.namespace).canonical
             if scaled != target:
-                return ApplyAnswer(ApplyResult.REFUSED, f"{name} of ours scales {scaled} already")
+                return ApplyAnswer(
+                    ApplyResult.REFUSED, f"{name} is managed by Equipoise and already scales {scaled}"
+                )
         others = dict(self._other_scalers(about.namespace).get(target, {}))
         others.pop(f"{KIND} {about.namespace}/{about.name}", None)
         for name, owner in sorted(others.items()):
-            return ApplyAnswer(ApplyResult.NOT_OURS, f"{name} scales it, and belongs to {owner}", owner)
+            return ApplyAnswer(
+                ApplyResult.NOT_OURS, f"{name} already scales the workload and is managed by {owner}", owner
+            )
         return None
 
     def _other_scalers(self, namespace: str) -> dict[WorkloadRef, dict[str, str]]:
@@ -248,7 +252,7 @@ class KubernetesApplier:
         unreadable: list[Outline] = []
         for hpa in list_items(self._client, HPAS.path(namespace), _OwnedHpa, unreadable.append):
             name = f"{KIND} {namespace}/{hpa.metadata.name}"
-            owner = "us" if hpa.metadata.is_ours else hpa.metadata.owner
+            owner = "Equipoise" if hpa.metadata.is_ours else hpa.metadata.owner
             ref = hpa.spec.scaleTargetRef.workload(namespace).canonical
             found.setdefault(ref, {})[name] = owner
         if unreadable:
@@ -272,7 +276,7 @@ def _subject(manifest: Mapping[str, Any]) -> tuple[ObjectRef, WorkloadRef]:
         raise BadInput(f"kind: expected {KIND} of {API_VERSION}, got {manifest.get('kind')!r}")
     for field in ("name", "namespace"):
         if not isinstance(meta.get(field), str) or not meta[field]:
-            raise BadInput(f"metadata.{field}: expected text in an HPA that is to be applied")
+            raise BadInput(f"metadata.{field}: expected text")
     try:
         target = msgspec.convert(manifest.get("spec"), _OwnedHpaSpec).scaleTargetRef
     except DECODE_ERRORS as error:
@@ -311,5 +315,5 @@ def _answer_of(error: ApiError | RightMissing, name: str) -> ApplyAnswer:
             owner = joined(fields.values())
             return ApplyAnswer(ApplyResult.NOT_OURS, f"{joined(fields)} of {name} was set by {owner}", owner)
         if _OTHER_UID in error.message:
-            return ApplyAnswer(ApplyResult.GONE, f"{name} was replaced while it was looked at")
+            return ApplyAnswer(ApplyResult.GONE, f"{name} was replaced while it was read")
     raise error

@@ -159,7 +159,7 @@ def _require_all(nodes: Sequence[Node], unreadable: Iterable[Outline]) -> Sequen
     """Return the nodes; raise where one could not be read, since the cluster would look too small."""
     for outline in unreadable:
         raise BadAnswer(
-            f"the node {outline.place} cannot be read, so the cluster's size is unknown: {outline.why}"
+            f"node {outline.place} cannot be read, so the cluster's size is unknown: {outline.why}"
         )
     return nodes
 

@@ -74,7 +74,9 @@ def run_plugin(
         expected = " or ".join(API_VERSIONS)
         raise BadInput(f"{name}: apiVersion: expected {expected}, got {config.apiVersion!r}")
     if config.interactiveMode == "Always":
-        raise BadInput(f"{name}: interactiveMode: it needs a terminal (Always), and there is never one")
+        raise BadInput(
+            f"{name}: interactiveMode: expected Never or IfAvailable, got Always: there is no terminal"
+        )
     if config.interactiveMode not in {None, "", "Never", "IfAvailable"}:
         got = f"got {config.interactiveMode!r}"
         raise BadInput(f"{name}: interactiveMode: expected Never or IfAvailable, {got}")
@@ -140,14 +142,14 @@ def _run(command: list[str], environment: Mapping[str, str], timeout_seconds: fl
             status = process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
             # The original error shows the arguments, which may be secret.
-            raise CredentialFailed("closed its output but did not end") from None
+            raise CredentialFailed("closed its output but did not exit") from None
         finally:
             # Its children hold the pipes too, so the whole session is killed.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     if status != 0:
         said = one_line(complaint.decode("utf-8", "replace"), 300)
-        raise CredentialFailed(f"ended with status {status}{': ' if said else ''}{said}")
+        raise CredentialFailed(f"exited with status {status}{': ' if said else ''}{said}")
     return output
 
 
@@ -161,7 +163,7 @@ def _read_both(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes
         while selector.get_map():
             ready = selector.select(max(0.0, deadline - time.monotonic()))
             if not ready:
-                raise CredentialFailed("did not end in time")
+                raise CredentialFailed("did not exit in time")
             for key, _ in ready:
                 part = os.read(key.fd, 65536)
                 if not part:
@@ -182,11 +184,13 @@ def _check(config: ExecConfig, output: bytes, now: float) -> Given:
         raise CredentialFailed(f"expected an ExecCredential of {config.apiVersion}, got {got}")
     status = answer.status or _ExecStatus()
     if bool(status.clientCertificateData) != bool(status.clientKeyData):
-        raise CredentialFailed("gave a client certificate without its key, or the reverse")
+        raise CredentialFailed(
+            "returned a client certificate without its key, or a key without its certificate"
+        )
     if not status.token and not status.clientCertificateData:
-        raise CredentialFailed("gave neither a token nor a client certificate")
+        raise CredentialFailed("returned neither a token nor a client certificate")
     if status.token and not (status.token.isascii() and status.token.isprintable()):
-        raise CredentialFailed("gave a token with unprintable characters")
+        raise CredentialFailed("returned a token with unprintable characters")
     expires_at, stated = None, status.expirationTimestamp
     if stated:
         try:
@@ -196,7 +200,7 @@ def _check(config: ExecConfig, output: bytes, now: float) -> Given:
             why = f"expirationTimestamp: expected a time with a zone, got {got!r}"
             raise CredentialFailed(why) from error
     if expires_at is not None and expires_at <= now:
-        raise CredentialFailed(f"gave a credential that expired at {stated}")
+        raise CredentialFailed(f"returned a credential that expired at {stated}")
     return Given(
         token=status.token or None,
         cert_data=status.clientCertificateData.encode() if status.clientCertificateData else None,

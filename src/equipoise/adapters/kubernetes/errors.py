@@ -103,7 +103,7 @@ class RightMissing(WorldFailed):
         where = "all namespaces" if namespace is None else f"namespace {namespace}"
         super().__init__(
             f"{unknown}: the right to {verb} {resource} in {where} is missing; "
-            f"{refusal.address} says: {refusal.message or refusal.reason}"
+            f"{refusal.address} answered: {refusal.message or refusal.reason}"
         )
         self.verb = verb
         self.resource = resource
@@ -137,7 +137,7 @@ def bad_answer(address: str, request: str, body: bytes, why: str) -> BadAnswer:
     looks = _describe_body(body[:ERROR_BODY_BYTES_MAX])
     if not looks.startswith("an HTML page"):
         looks = one_line(in_plain_words(why))
-    return BadAnswer(f"{address} answered {request} with something else than was asked for: {looks}")
+    return BadAnswer(f"{address} answered {request} with unexpected content: {looks}")
 
 
 def _status(body: bytes) -> ApiStatus | None:

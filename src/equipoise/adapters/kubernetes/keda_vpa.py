@@ -146,7 +146,7 @@ class ScaledObjects:
 
     def pauses(self, namespace: str | None, warnings: Warnings) -> dict[WorkloadRef, str] | None:
         """Return the workloads whose autoscaling is paused, and by what; None without KEDA."""
-        unknown = "whether KEDA has paused an autoscaler is not known"
+        unknown = "it is unknown whether KEDA has paused an autoscaler"
         what = "a ScaledObject that cannot be read"
         found = self._listed(namespace, unknown, lambda one: warnings.add(what, one.place))
         if found is None:
@@ -160,7 +160,7 @@ class ScaledObjects:
     def names(self, namespace: str) -> dict[WorkloadRef, str]:
         """Return the workloads of a namespace that KEDA scales, with the names of their ScaledObjects."""
         unreadable: list[Outline] = []
-        unknown = "whether KEDA scales a workload is not known"
+        unknown = "it is unknown whether KEDA scales a workload"
         found = self._listed(namespace, unknown, unreadable.append)
         if unreadable:
             which = f"the ScaledObject {unreadable[0].place}"
@@ -190,7 +190,7 @@ class RecentPauses:
 
 MODE_DEFAULT = "Auto"
 ONLY_ADVISES = "Off"
-UNKNOWN = "whether a VerticalPodAutoscaler sets a workload's requests is not known"
+UNKNOWN = "it is unknown whether a VerticalPodAutoscaler sets a workload's requests"
 
 
 class _UpdatePolicy(msgspec.Struct, gc=False):

@@ -268,4 +268,4 @@ def _list_once(client: Client, path: str, read: PageReader[R], params: dict[str,
         if not metadata.continue_:
             return replace(listing, resource_version=metadata.resourceVersion)
         params = {**params, "continue": metadata.continue_}
-    raise BadAnswer(f"{client.address} answered GET {path} with a list that does not end")
+    raise BadAnswer(f"{client.address} answered GET {path} with an endless list")

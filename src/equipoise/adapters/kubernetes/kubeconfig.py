@@ -229,7 +229,8 @@ def find_target(
     default = Path(environment.get("HOME") or "~").expanduser() / ".kube" / "config"
     if not default.exists():
         raise BadInput(
-            f"no cluster: --kubeconfig and KUBECONFIG are not set, this is no pod, and {default} is absent"
+            "no cluster: --kubeconfig and KUBECONFIG are not set, this process does not run in a pod, and "
+            f"{default} does not exist"
         )
     return _from_files("kubeconfig", [default], context)
 
@@ -241,7 +242,7 @@ def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT_FO
     for name in ("token", "ca.crt"):
         if not (folder / name).is_file():
             raise BadInput(
-                f"KUBERNETES_SERVICE_HOST is set, but {folder / name} is absent (no service account)"
+                f"KUBERNETES_SERVICE_HOST is set, but {folder / name} does not exist (no service account)"
             )
     try:
         namespace = (folder / "namespace").read_text("utf-8").strip() or "default"
@@ -353,7 +354,7 @@ def _url(name: str, text: str, schemes: tuple[str, ...]) -> str:
 
 def _identity(place: _Place, entry: _UserEntry) -> Identity:
     if entry.auth_provider is not None:
-        raise BadInput(f"{place.name}.auth-provider: Kubernetes no longer has it; use exec")
+        raise BadInput(f"{place.name}.auth-provider: Kubernetes no longer supports it; use exec")
     cert_file, key_file = place.path(entry.client_certificate), place.path(entry.client_key)
     for name, path, data in (
         ("client-certificate", cert_file, entry.client_certificate_data),
@@ -365,7 +366,7 @@ def _identity(place: _Place, entry: _UserEntry) -> Identity:
     sent = (("token", entry.token), ("as", " ".join(part for pair in impersonation for part in pair)))
     for name, text in sent:
         if text and not (text.isascii() and text.isprintable()):
-            raise BadInput(f"{place.name}.{name}: expected printable ASCII, for it is sent in a header")
+            raise BadInput(f"{place.name}.{name}: expected printable ASCII because it is sent in a header")
     has_certificate = bool(cert_file or entry.client_certificate_data)
     if has_certificate != bool(key_file or entry.client_key_data):
         raise BadInput(f"{place.name}: client-certificate and client-key must come together")

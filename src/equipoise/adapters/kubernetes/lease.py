@@ -132,9 +132,9 @@ def next_epoch(record: LeaseRecord, now: float, place: str) -> int:
         return first_epoch(now) + 1
     namespace, _, name = place.partition("/")
     raise EpochsUsedUp(
-        f"Lease {place}: nobody can lead, since leaseTransitions is {record.transitions} and the API takes "
-        "no higher number; no election counts that far, so somebody has edited it. Delete the Lease, and one "
-        f"of the replicas leads again: kubectl delete lease -n {namespace} {name}"
+        f"Lease {place}: no replica can lead because leaseTransitions is {record.transitions}, the highest "
+        "number that the API accepts; somebody has probably edited it. Delete the Lease, so that a replica "
+        f"can lead again: kubectl delete lease -n {namespace} {name}"
     )
 
 

@@ -179,7 +179,7 @@ def write_status(client: Client, path: str, status: Mapping[str, Any], version: 
     as written by us.
     """
     if not version:
-        raise ValueError("a status is written against the version that was read, and none was given")
+        raise ValueError("expected the version of the object that was read, got none")
     change = [
         {"op": "add", "path": "/metadata/resourceVersion", "value": version},
         {"op": "add", "path": "/status", "value": dict(status)},

@@ -33,9 +33,9 @@ TIMINGS = Timings(
 )
 """Timings for one operator. Thousands of agents need longer ones, and a longer maximum age."""
 _STALE = Stale(
-    "whether anything is paused is not known yet",
-    "whether anything is paused is not known: the API server was last heard {age:.1f} s ago, "
-    "expected at most {age_max:g} s",
+    "it is not known yet whether Equipoise is paused",
+    "it is unknown whether Equipoise is paused: the last answer of the API server is {age:.1f} s old; "
+    "the limit is {age_max:g} s",
 )
 
 
@@ -99,11 +99,11 @@ class NamespacePauses:
         cache = self.reflector.require_fresh(age_max_seconds=self._age_max_seconds, sentences=_STALE)
         operator = cache.get("", self._operator_namespace)
         if operator is not None and operator.paused_everywhere is not None:
-            return f"everything is paused: {operator.paused_everywhere}"
+            return f"all of Equipoise is paused ({operator.paused_everywhere})"
         marks = cache.get("", namespace)
         if marks is None:
-            raise WorldFailed(f"namespace {namespace}: not known, so nobody can say whether it is paused")
-        return None if marks.paused is None else f"namespace {namespace} is paused: {marks.paused}"
+            raise WorldFailed(f"namespace {namespace}: not found, so it is unknown whether it is paused")
+        return None if marks.paused is None else f"namespace {namespace} is paused ({marks.paused})"
 
 
 class DirectPauses:
@@ -116,9 +116,9 @@ class DirectPauses:
     def pause_of(self, namespace: str) -> str | None:
         everywhere = self._text_of(self._operator_namespace, PAUSED_EVERYWHERE)
         if everywhere is not None:
-            return f"everything is paused: {everywhere}"
+            return f"all of Equipoise is paused ({everywhere})"
         here = self._text_of(namespace, PAUSED)
-        return None if here is None else f"namespace {namespace} is paused: {here}"
+        return None if here is None else f"namespace {namespace} is paused ({here})"
 
     def _text_of(self, namespace: str, key: str) -> str | None:
         """Return one annotation; a namespace that does not exist has none."""
@@ -173,7 +173,7 @@ def _annotate(client: Client, namespace: str | None, value: str | None, operator
     # A proxy's answer must not confirm a pause: only the API server can.
     found = client.decode(RawNamespace, body, f"PATCH {path}").metadata
     if found.name != where or (found.annotations or {}).get(key) != value:
-        raise bad_answer(client.address, f"PATCH {path}", body, "the changed namespace was expected")
+        raise bad_answer(client.address, f"PATCH {path}", body, "expected the changed namespace")
 
 
 def _place(namespace: str | None, operator_namespace: str) -> tuple[str, str]:
@@ -183,7 +183,11 @@ def _place(namespace: str | None, operator_namespace: str) -> tuple[str, str]:
 def _explained(error: ApiError, where: str, namespace: str | None) -> WorldFailed:
     if error.status != HTTPStatus.NOT_FOUND:
         return error
-    hint = "; --operator-namespace says where Equipoise is installed" if namespace is None else ""
+    hint = (
+        "; --operator-namespace names the namespace in which Equipoise is installed"
+        if namespace is None
+        else ""
+    )
     return WorldFailed(f"namespace {where}: not found{hint}")
 
 

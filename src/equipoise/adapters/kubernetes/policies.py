@@ -224,7 +224,7 @@ def _served(client: Client, group: str, version: str, plural: str) -> Definition
         names = set()
     if plural not in names:
         return Definition(Standing.ABSENT, note=f"{name} is not installed")
-    note = f"whose {name} is is unknown without the right to get that {DEFINITIONS[:-1]}"
+    note = f"the owner of {name} is unknown: the right to get that {DEFINITIONS[:-1]} is missing"
     return Definition(Standing.FOREIGN, f"{plural}/status" in names, note)
 
 

@@ -92,7 +92,7 @@ class Stale(NamedTuple):
 
 STALE = Stale(
     "{subject} have not been listed yet",
-    "{subject} are unknown: the API server last told of them {age:.0f} s ago, expected at most {age_max:g} s",
+    "{subject} are unknown: the last answer of the API server is {age:.0f} s old; the limit is {age_max:g} s",
 )
 
 
@@ -285,7 +285,7 @@ class Reflector(Generic[R]):
             if self._monotonic() - began_at >= SHORT_SECONDS:
                 self._touch()
         except urllib3.exceptions.ReadTimeoutError as error:
-            raise _Silent(f"{self._client.address}: a watch was silent for too long") from error
+            raise _Silent(f"{self._client.address}: the watch was silent for too long") from error
         except FAILURES as error:
             raise self._client.unreachable(error) from error
         finally:

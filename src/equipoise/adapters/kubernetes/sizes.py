@@ -34,7 +34,7 @@ _NO_RIGHT = re.compile(r"\bcannot \w+ resource\b")
 _NO_SUBRESOURCE = "could not find the requested resource"
 _NO_SUPPORT = "without support for resize"
 """The server's message when a pod's node is too old."""
-_STALE = Stale("{subject} have not been listed yet", "{subject} were last heard of {age:.0f} s ago")
+_STALE = Stale("{subject} have not been listed yet", "{subject} were last updated {age:.0f} s ago")
 
 
 class _ManagedMeta(msgspec.Struct):
@@ -112,7 +112,7 @@ class KubernetesSizes:
         self, path: str, spec: Mapping[str, Any], uid: str, version: str, *, is_dry_run: bool
     ) -> ResizeAnswer:
         if not uid:
-            return ResizeAnswer(ResizeResult.REFUSED, "a change must name the UID, and none is known")
+            return ResizeAnswer(ResizeResult.REFUSED, "expected a UID for the change, got none")
         preconditions = {"uid": uid} | ({"resourceVersion": version} if version else {})
         try:
             self._client.patch(
@@ -147,7 +147,7 @@ class CachedSizes(KubernetesSizes):
             return super().workload(ref)
         reflector = self.reflectors.get(ref.namespace) or self.reflectors.get(None)
         if reflector is None:
-            raise Unreachable(f"namespace {ref.namespace}: not watched")
+            raise Unreachable(f"namespace {ref.namespace}: it is not watched")
         return reflector.require_fresh(sentences=_STALE).get(ref.namespace, ref.name)
 
 

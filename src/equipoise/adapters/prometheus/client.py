@@ -171,7 +171,7 @@ class PrometheusClient:
             fields = {**fields, "timeout": f"{left_seconds:.3f}"}
         if not self._slots.acquire(timeout=left_seconds):
             raise TimedOut(
-                f"{self.address}: {self.limits.concurrency_max} queries are under way, "
+                f"{self.address}: {self.limits.concurrency_max} queries are in progress, "
                 f"and none ended within {self.limits.timeout_seconds:g} s"
             )
         try:

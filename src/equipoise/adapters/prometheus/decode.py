@@ -24,7 +24,7 @@ from equipoise.core.errors import DECODE_ERRORS
 WARNINGS_MAX = 20
 T = TypeVar("T")
 
-HISTOGRAMS_LEFT_OUT = "native histograms were left out: only float samples are read"
+HISTOGRAMS_LEFT_OUT = "native histograms were ignored: only float samples are read"
 ANNOTATIONS = ("PromQL info:", "PromQL warning:")
 """Prefixes of Prometheus' remarks on a query, such as a metric name that is unusual for a counter.
 
@@ -97,14 +97,14 @@ class Vector:
 def open_answer(body: bytes, address: str) -> QueryAnswer:
     """Read the envelope of an answer, or raise what it reports."""
     if not body:
-        raise errors.Malformed(f"{address} answered an empty body: JSON of the Prometheus API was expected")
+        raise errors.Malformed(f"{address} answered an empty body: expected JSON of the Prometheus API")
     if body.startswith(_PLAIN_BEGIN) and body.endswith(_PLAIN_ENDS):
         # Nothing but a result: what lies between is looked at once, when it is decoded as a list.
         result = memoryview(body)[len(_PLAIN_BEGIN) - 1 : body.rindex(b"}}")]
         return QueryAnswer("matrix", msgspec.Raw(result), (), address, body)
     envelope = _envelope(body, address)
     if not envelope.data:
-        raise errors.Malformed(f"{address} answered a success without data: a result was expected")
+        raise errors.Malformed(f"{address} answered a success without data: expected a result")
     data = decode_json(envelope.data, _Data, address)
     warnings = tidy(envelope.warnings or ())
     return QueryAnswer(data.resultType, data.result, warnings, address, partial=_partial(envelope))
@@ -128,14 +128,14 @@ def _envelope(body: bytes, address: str) -> _Envelope:
         if body.lstrip()[:1] == b"<":
             said = f"{address} is not a Prometheus API: it answered an HTML page"
             raise errors.NotPrometheus(said) from error
-        said = f"{address} answered JSON that is cut off or damaged ({clean(str(error), 120)})"
+        said = f"{address} answered JSON that is truncated or damaged ({clean(str(error), 120)})"
         raise errors.Malformed(said) from error
     if envelope.status == "error":
         raise api_error(envelope.errorType, envelope.error, address)
     if envelope.status != "success":
         raise errors.NotPrometheus(
             f"{address} is not a Prometheus API: its JSON has the status {clean(envelope.status, 40)!r}, "
-            "success or error was expected"
+            "expected success or error"
         )
     return envelope
 
@@ -180,7 +180,7 @@ def decode_series(body: bytes, labels: Sequence[str], series_max: int, address: 
     """Decode a list of series; a label that one does not have is the empty text."""
     envelope = _envelope(body, address)
     if partial := _partial(envelope):
-        raise errors.Incomplete(f"{address} answered in part: {partial[0]}")
+        raise errors.Incomplete(f"{address} returned incomplete data: {partial[0]}")
     kind: Any = list[labels_struct(tuple(labels))]  # type: ignore[misc]
     found = decode_json(envelope.data, kind, address)
     check_series(len(found), series_max, address)
@@ -207,7 +207,7 @@ def expect(answer: QueryAnswer, result_type: str) -> None:
     if answer.result_type != result_type:
         raise errors.Malformed(
             f"{answer.address} answered a {clean(answer.result_type, 40) or 'nameless'} result: "
-            f"a {result_type} was expected"
+            f"expected a {result_type}"
         )
 
 

@@ -81,8 +81,12 @@ class Elsewhere:
             f"{namespace}/{service} ({NAME} {namespace})" for namespace, service in self.services[:LISTED_MAX]
         ]
         more = len(self.services) - LISTED_MAX
-        seen = f"seen elsewhere: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}" if shown else ""
-        return "; ".join(filter(None, [seen, self.trouble])) or "none was seen elsewhere"
+        seen = (
+            f"found in other namespaces: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
+            if shown
+            else ""
+        )
+        return "; ".join(filter(None, [seen, self.trouble])) or "none was found in other namespaces"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +116,8 @@ def find(api: Client, namespaces: Sequence[str] = NAMESPACES) -> DiscoveredProme
     ranked = sorted((one for listing in listings for one in listing.ranked), key=lambda one: one.rank)
     if len(ranked) > ASKED_MAX:
         raise errors.Ambiguous(
-            f"{len(ranked)} Services of {_spoken(namespaces)} may be a Prometheus, and at most {ASKED_MAX} "
-            f"are asked: {CHOOSE}"
+            f"{len(ranked)} Services in {_spoken(namespaces)} may be a Prometheus, and at most {ASKED_MAX} "
+            f"are queried: {CHOOSE}"
         )
     answers = _asked(api, ranked, ends_at)
     healthy = [one for one, failure in answers if failure is None]
@@ -172,9 +176,9 @@ def _collect(items: Iterator[T], by_namespace: dict[str, list[T]]) -> str:
             by_namespace.setdefault(one.metadata.namespace, []).append(one)
     except ApiError as error:
         why = "listing their Services is forbidden" if error.status == FORBIDDEN else clean(str(error))
-        return f"other namespaces were not looked into: {why}"
+        return f"other namespaces were not searched: {why}"
     except WorldFailed as error:
-        return f"other namespaces were not looked into as a whole: {clean(str(error))}"
+        return f"other namespaces were not searched completely: {clean(str(error))}"
     return ""
 
 
@@ -213,7 +217,7 @@ def _refuse_shards(objects: Sequence[PrometheusObject]) -> None:
     for one, name in zip(objects, names, strict=True):
         if (one.spec.shards or 1) > 1:
             raise errors.Ambiguous(
-                f"the Prometheus object {name} has {one.spec.shards} shards and each knows a part: "
+                f"the Prometheus object {name} has {one.spec.shards} shards, each with a part of the data: "
                 f"{CHOOSE} that sees all, such as a Thanos query"
             )
 
@@ -232,13 +236,15 @@ def _list(api: Client, path: str, kind: type[T], ends_at: float, *, is_strict: b
         try:
             page = msgspec.json.decode(body, type=_Page)
         except DECODE_ERRORS as error:
-            raise errors.Malformed(f"{api.address}{path} answered something else than a list") from error
+            raise errors.Malformed(f"{api.address}{path} did not answer with a list") from error
         for item in page.items or ():
             try:
                 one = msgspec.json.decode(item, type=kind)
             except DECODE_ERRORS as error:
                 if is_strict:
-                    raise errors.Malformed(f"{api.address}{path} has an object that can't be read") from error
+                    raise errors.Malformed(
+                        f"{api.address}{path} has an object that cannot be read"
+                    ) from error
                 continue
             yield one
         token = page.metadata.token
@@ -287,7 +293,7 @@ def _probe(transport: ServiceProxy, seconds: float) -> errors.PrometheusFailed |
             return None
     except errors.PrometheusFailed as error:
         return error
-    return errors.Malformed("it did not answer 1 when asked for 1")
+    return errors.Malformed("it did not answer the query 1 with 1")
 
 
 def _is_silent(failure: errors.PrometheusFailed | None) -> bool:
@@ -302,10 +308,10 @@ def _undecided(
 ) -> errors.Undecided:
     reasons = [f"{one.candidate} {_describe(one, why)}" for one, why in silent[:LISTED_MAX]]
     more = f", and {len(silent) - LISTED_MAX} more do not answer" if len(silent) > LISTED_MAX else ""
-    answering = f"; these answer: {_listed(healthy)}" if healthy else ""
+    answering = f"; {_listed(healthy)} answered" if healthy else ""
     seen = f"; {elsewhere}" if elsewhere.services else ""
     return errors.Undecided(
-        f"which Prometheus to use is unknown, since {', '.join(reasons)}{more}{answering}: "
+        f"it is unknown which Prometheus to use: {', '.join(reasons)}{more}{answering}; "
         f"wait for it, remove it, or {CHOOSE}{seen}"
     )
 
@@ -320,14 +326,14 @@ def _not_found(
     lines += [f"{one.candidate} {_describe(one, why)}" for one, why in answers[:LISTED_MAX]]
     for alias in [alias for listing in listings for alias in listing.aliases][:LISTED_MAX]:
         lines.append(f"{alias} is of type ExternalName, which the API server's proxy does not follow")
-    return errors.NotFound(f"{'; '.join(lines)}; give the address of one with --prometheus-url")
+    return errors.NotFound(f"{'; '.join(lines)}; set the address of one with --prometheus-url")
 
 
 def _describe(one: RankedCandidate, why: errors.PrometheusFailed | None) -> str:
     if why is None:
         return f"({one.title}) answers too"
     if not _is_silent(why):
-        return f"is something else ({clean(str(why))})"
+        return f"is not a Prometheus ({clean(str(why))})"
     verb = "refuses to answer" if isinstance(why, errors.Unauthorized) else "does not answer"
     return f"{verb} ({clean(str(why))})"
 

@@ -148,9 +148,9 @@ def refusal(reply: Reply, address: str) -> PrometheusFailed:
     status = reply.status
     if status in {401, 403}:
         asked = "credentials" if status == 401 else "the right to query"  # noqa: PLR2004
-        return Unauthorized(f"{address} refused the query ({status}): {asked} expected{said}")
+        return Unauthorized(f"{address} refused the query ({status}): it requires {asked}{said}")
     if status == 400 and b"HTTP request to an HTTPS server" in reply.body:  # noqa: PLR2004
-        return TlsFailed(f"{address} speaks TLS: an https:// address is expected")
+        return TlsFailed(f"{address} uses TLS: expected an https:// address")
     if status in {413, 414}:
         return TooHeavy(f"{address} refused a query of this length ({status}){said}")
     if status == 429 or status >= 500:  # noqa: PLR2004
@@ -164,10 +164,10 @@ def refusal(reply: Reply, address: str) -> PrometheusFailed:
         return QueryFailed(f"{address} could not compute the query (422){said}")
     if reply.location:
         return NotPrometheus(
-            f"{address} redirects to {clean(reply.location)} ({status}): the Prometheus API was expected here"
+            f"{address} redirects to {clean(reply.location)} ({status}): expected the Prometheus API here"
         )
     is_prefix_missing = status == 404 and (body is None or body.kind != "Status")  # noqa: PLR2004
-    hint = " (is a path prefix such as /prometheus missing?)" if is_prefix_missing else ""
+    hint = " (a path prefix such as /prometheus may be missing)" if is_prefix_missing else ""
     return NotPrometheus(f"{address} is not a Prometheus API: it answered {status}{hint}{said}")
 
 
@@ -179,7 +179,7 @@ def api_error(error_type: str, text: str, address: str, *, is_bad: bool = False)
     if _LIMITS.search(text):
         return TooHeavy(f"{address} refused the query as too heavy: {said}")
     if error_type == "bad_data" or is_bad:
-        return BadQuery(f"{address} could not read the query: {said}")
+        return BadQuery(f"{address} could not parse the query: {said}")
     if error_type in {"unavailable", "internal", "canceled"}:
         return Unavailable(f"{address} is not available: {said}")
     return QueryFailed(f"{address} could not compute the query: {said}")

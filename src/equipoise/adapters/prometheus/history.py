@@ -327,7 +327,7 @@ class HistoryReading:
         if self.history.source is HistorySource.REMOTE_READ or isinstance(self.offered, str):
             raise error
         found = self._by_promql(job)
-        warned = replace(found, warnings=(*found.warnings, f"PromQL was asked instead: {error}"))
+        warned = replace(found, warnings=(*found.warnings, f"PromQL was used instead: {error}"))
         return self._history(job, warned, "PromQL")
 
     def _by_promql(self, job: Job) -> ReducedUsage:
@@ -364,7 +364,9 @@ class HistoryReading:
     def _history(self, job: Job, found: ReducedUsage, way: str) -> UsageHistory:
         warnings = list(found.warnings)
         if not found.keys and not job.batch.is_part:
-            warnings.append(f"no container has {job.measure.metric} here: is it scraped, under this name?")
+            warnings.append(
+                f"no container has {job.measure.metric} here; check that it is scraped under this name"
+            )
         namespaces, pods, containers = ([key[index] for key in found.keys] for index in range(3))
         return UsageHistory(
             measure=job.measure.name,

@@ -192,7 +192,7 @@ class Grid:
         """
         step_ms = round(step_seconds * 1000)
         if step_ms < 1:
-            raise BadInput(f"step: at least 0.001 seconds was expected, not {step_seconds}")
+            raise BadInput(f"step: expected at least 0.001 seconds, got {step_seconds}")
         first = -(-round(start * 1000) // step_ms)
         last = round(end * 1000) // step_ms
         if last < first:
@@ -262,7 +262,7 @@ def _place(
     times: NDArray[np.float64], samples: NDArray[np.float64], grid: Grid, row: Floats, address: str
 ) -> None:
     if len(times) and float(np.abs(times).max()) > SECONDS_MAX:
-        raise Malformed(f"{address} answered a timestamp that is no time")
+        raise Malformed(f"{address} answered an invalid timestamp")
     index, between = np.divmod(np.rint(times * 1000).astype(np.int64) - grid.start_ms, grid.step_ms)
     if between.any():
         raise Malformed(f"{address} answered points between the steps of {grid.step_ms / 1000:g} s asked for")

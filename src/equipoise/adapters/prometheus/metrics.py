@@ -26,6 +26,7 @@ from equipoise.adapters.prometheus.settings import (
     check_label,
 )
 from equipoise.adapters.prometheus.transport import Direct, PrometheusTransport
+from equipoise.core.quantity import print_count
 from equipoise.ports import CpuUsage
 from equipoise.stats.grid import early_seconds, is_covered
 
@@ -72,7 +73,7 @@ class PrometheusMetrics:
         warnings = [*(warning for vector in vectors for warning in vector.warnings), *usage.warnings]
         partial = tidy(why for vector in vectors for why in vector.partial)
         if shards and not usage.pods:
-            warnings.append(f"no container answered for {self.names.metric}: is it scraped, under this name?")
+            warnings.append(f"no container has {self.names.metric}; check that it is scraped under this name")
         return replace(usage, is_covered=covered, warnings=tidy(warnings), partial=partial)
 
     def _by_promql(
@@ -225,13 +226,13 @@ class PrometheusMetrics:
 
     def ready(self) -> None:
         if decode_number(self.client.instant("1")) != 1:
-            raise errors.Malformed(f"{self.client.address} did not answer 1 when asked for 1")
+            raise errors.Malformed(f"{self.client.address} did not answer the query 1 with 1")
 
     def server_time(self) -> float:
         """Return the server's clock, as Unix seconds."""
         seconds = decode_number(self.client.instant("time()"))
         if seconds is None or not math.isfinite(seconds):
-            raise errors.Malformed(f"{self.client.address} did not tell its time when asked for time()")
+            raise errors.Malformed(f"{self.client.address} did not answer the query time() with a time")
         return seconds
 
 
@@ -288,9 +289,13 @@ def _largest(vectors: Iterable[Vector], asked: _Asked) -> dict[_Key, float]:
 def _dropped(is_number: NDArray[np.bool_], is_fresh: NDArray[np.bool_]) -> list[str]:
     warnings = []
     if wrong := int((~is_number).sum()):
-        warnings.append(f"{wrong} containers have a usage that is NaN, infinite or negative: left out")
+        warnings.append(
+            f"the usage of {print_count(wrong, 'container')} was ignored: it is NaN, infinite or negative"
+        )
     if gone := int((is_number & ~is_fresh).sum()):
-        warnings.append(f"{gone} containers have a usage but no current sample: left out")
+        warnings.append(
+            f"the usage of {print_count(gone, 'container')} was ignored: it has no current sample"
+        )
     return warnings
 
 
@@ -355,6 +360,6 @@ class PrometheusOwners:
             self._ask(label, names[middle:], at, found)
             return
         if vector.partial:
-            raise errors.Incomplete(f"{self.client.address} answered in part: {vector.partial[0]}")
+            raise errors.Incomplete(f"{self.client.address} returned incomplete data: {vector.partial[0]}")
         for namespace, exported, replica_set, kind, name in zip(*vector.columns, strict=True):
             found[exported or namespace, replica_set] = (kind, name)

@@ -144,7 +144,7 @@ class CpuQueries:
         max, not sum: a container scraped by two jobs or by a pair of Prometheus counts once.
         """
         if not 0.001 <= window_seconds < float("inf"):  # noqa: PLR2004
-            raise BadInput(f"window: at least 0.001 seconds was expected, not {window_seconds}")
+            raise BadInput(f"window: expected at least 0.001 seconds, got {window_seconds}")
         return self._by_container(f"rate({self._select(matchers)}[{print_seconds(window_seconds)}])")
 
     def sampled_at(self, matchers: Iterable[Matcher]) -> str:

@@ -234,7 +234,7 @@ def _rising(seconds: Floats, address: str) -> NDArray[np.int64]:
     if not (times_ms[1:] > times_ms[:-1]).all():
         raise Malformed(f"{address} answered samples of one series that are not in the order of time")
     if len(seconds) and not -SECONDS_MAX <= seconds[0] <= seconds[-1] <= SECONDS_MAX:
-        raise Malformed(f"{address} answered a timestamp that is no time")
+        raise Malformed(f"{address} answered an invalid timestamp")
     return times_ms.astype(np.int64)
 
 

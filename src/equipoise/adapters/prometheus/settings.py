@@ -35,7 +35,7 @@ class QueryLimits:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if not 0 < value < float("inf"):
-                raise BadInput(f"prometheus {name}: a number above 0 was expected, not {value}")
+                raise BadInput(f"prometheus {name}: expected a number above 0, got {value}")
 
     @property
     def answer_max_bytes(self) -> int:
@@ -54,11 +54,11 @@ class LabelNames:
 
     def __post_init__(self) -> None:
         if not _METRIC.fullmatch(self.metric):
-            raise BadInput(f"prometheus metric: {self.metric!r} is not a metric name")
+            raise BadInput(f"prometheus metric: expected a metric name, got {self.metric!r}")
         for label in self.labels:
             check_label(label)
         if len(set(self.labels)) != len(self.labels):
-            raise BadInput(f"prometheus labels: three different names were expected, not {self.labels}")
+            raise BadInput(f"prometheus labels: expected three different names, got {self.labels}")
 
     @property
     def labels(self) -> tuple[str, str, str]:
@@ -69,7 +69,7 @@ class LabelNames:
 def check_label(name: str) -> None:
     """Refuse what can hardly be meant as a label name; since version 3, nearly all of Unicode is one."""
     if not name or not name.isprintable() or _NOT_MEANT.search(name):
-        raise BadInput(f"prometheus label: {name!r} is not a label name")
+        raise BadInput(f"prometheus label: expected a label name, got {name!r}")
 
 
 def is_plain_label(name: str) -> bool:
@@ -103,14 +103,12 @@ class PrometheusSettings:
         split = self.parts
         ways = (self.bearer_token, self.bearer_token_file, self.username or split.username)
         if sum(way is not None for way in ways) > 1:
-            raise BadInput(
-                "prometheus: one of a bearer token, a token file or a user was expected, not several"
-            )
+            raise BadInput("prometheus: expected only one of a bearer token, a token file and a user")
         if self.password is not None and self.username is None:
-            raise BadInput("prometheus: a password was given without a user")
+            raise BadInput("prometheus: expected a user beside the password, got none")
         for name, value in self.headers.items():
             if not _HEADER.fullmatch(name):
-                raise BadInput(f"prometheus header: {name!r} is not a header name")
+                raise BadInput(f"prometheus header: expected a header name, got {name!r}")
             _check_header(f"prometheus header {name}", value)
         self.request_headers(read_token=False)
 
@@ -124,8 +122,8 @@ class PrometheusSettings:
             is_good = False
         if not is_good or split.query or split.fragment or any(c <= " " for c in self.url):
             got = shown_url(self.url)
-            hint = "; in a password, / ? # @ : [ and ] are written as %2F and so on" if got == HIDDEN else ""
-            raise BadInput(f"prometheus url: http://HOST:PORT/PREFIX was expected, not {got!r}{hint}")
+            hint = "; in a password, write / ? # @ : [ and ] as %2F and so on" if got == HIDDEN else ""
+            raise BadInput(f"prometheus url: expected http://HOST:PORT/PREFIX, got {got!r}{hint}")
         return split
 
     @property
@@ -173,4 +171,4 @@ class PrometheusSettings:
 
 def _check_header(what: str, value: str) -> None:
     if not value.isascii() or not value.isprintable() or not value:
-        raise BadInput(f"{what}: printable ASCII was expected")
+        raise BadInput(f"{what}: expected printable ASCII")

@@ -265,7 +265,7 @@ def by_samples(
                 raise _too_many(client.address, rows_max)
             if raw.samples > SAMPLES_SHARE_MAX * rows_max * job.samples:
                 raise PrometheusTooLarge(
-                    f"{client.address} answered {raw.samples} samples, more than the memory for one lot: "
+                    f"{client.address} answered {raw.samples} samples, more than the memory of one lot: "
                     "narrow the namespaces or the time range, or raise lots_max_bytes"
                 )
         with turn:
@@ -305,7 +305,7 @@ def by_promql(
 
 def _too_many(address: str, rows_max: int) -> TooManySeries:
     return TooManySeries(
-        f"{address} answered more than {rows_max} series, the memory for one lot: "
+        f"{address} answered more than {rows_max} series, the memory of one lot: "
         "narrow the namespaces or the time range, or raise lots_max_bytes"
     )
 

@@ -181,7 +181,7 @@ def _translate(error: Exception, address: str, bytes_max: int) -> errors.Prometh
     clause = explain(error, address)
     if isinstance(error, AnswerTooLarge):
         return errors.PrometheusTooLarge(
-            f"{address} answered more than {bytes_max} bytes, the memory for one answer: "
+            f"{address} answered more than {bytes_max} bytes, the memory limit of one answer: "
             "narrow the namespaces or the time range, or raise prometheus memory_max_bytes"
         )
     if any(isinstance(e, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) for e in chain):
@@ -189,7 +189,9 @@ def _translate(error: Exception, address: str, bytes_max: int) -> errors.Prometh
     if any(isinstance(e, (ssl.SSLError, exceptions.SSLError)) for e in chain):
         return errors.TlsFailed(clause)
     if any(isinstance(e, exceptions.DecodeError) for e in chain):
-        return errors.Malformed(f"{address} answered a body that is not packed in the way that it says")
+        return errors.Malformed(
+            f"{address} answered a body whose compression differs from its Content-Encoding"
+        )
     # urllib3 counts a refused connection and an unknown name among its timeouts.
     is_refused = any(isinstance(e, exceptions.NewConnectionError) for e in chain)
     if not is_refused and any(isinstance(e, (exceptions.TimeoutError, TimeoutError)) for e in chain):
@@ -198,7 +200,7 @@ def _translate(error: Exception, address: str, bytes_max: int) -> errors.Prometh
         isinstance(e, http.client.BadStatusLine) and not isinstance(e, http.client.RemoteDisconnected)
         for e in chain
     ):
-        return errors.NotPrometheus(f"{clause}: the Prometheus API was expected")
+        return errors.NotPrometheus(f"{clause}: expected the Prometheus API")
     return errors.PrometheusUnreachable(clause)
 
 

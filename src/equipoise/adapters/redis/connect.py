@@ -75,9 +75,7 @@ def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) 
     except (TypeError, ValueError):
         asked = ", ".join(parse_qs(split_url(url).query))
         # What redis-py says quotes their values, a password among them.
-        raise BadInput(
-            f"--redis: expected options of redis-py with values that they take after the ?, got {asked}"
-        ) from None
+        raise BadInput(f"--redis: expected valid options of redis-py after the ?, got {asked}") from None
     try:
         is_cluster = _is_cluster(client, address)
     except BaseException:
@@ -170,7 +168,7 @@ def eviction_in(memory: Mapping[str, Any]) -> str:
     shown = memory.get("maxmemory_human") or limit or "not reported"
     return (
         f"Redis evicts keys when its memory is full (maxmemory-policy is {policy}, maxmemory is {shown}), "
-        f"so a live call could lose its pod to another; set maxmemory-policy to {KEEPS_ALL}"
+        f"so a live call can lose its pod to another one; set maxmemory-policy to {KEEPS_ALL}"
     )
 
 
@@ -181,7 +179,7 @@ def _is_closed(error: redis_errors.ResponseError) -> bool:
 
 def _unknown(why: str) -> str:
     return (
-        f"whether Redis evicts keys is not known ({why}), so a live call could lose its pod to another; "
+        f"it is unknown whether Redis evicts keys ({why}), so a live call can lose its pod to another one; "
         f"allow the command INFO (+info), and set maxmemory-policy to {KEEPS_ALL}"
     )
 
@@ -237,7 +235,7 @@ def embedded(folder: Path) -> Iterator[str]:
         changes = (folder / "door.lock").open("w")
         users = (folder / "users.lock").open("w")
     except OSError as error:
-        raise WorldFailed(f"{folder}: {error.strerror}; --redis URL uses another server") from error
+        raise WorldFailed(f"{folder}: {error.strerror}; to use another server, set --redis") from error
     socket = _socket(folder)
     with changes, users:
         with _alone(changes.fileno()):
@@ -305,7 +303,7 @@ def _start(server: Path, folder: Path, socket: str) -> None:
     end = time.monotonic() + START_SECONDS
     while not _answers(socket):
         if done.returncode or time.monotonic() > end:
-            raise WorldFailed(f"{log}: the embedded server did not start; its log says why")
+            raise WorldFailed(f"{log}: the embedded server did not start; see this log for the reason")
         time.sleep(0.01)
 
 

@@ -231,7 +231,7 @@ class RedisPools:
     def _certainly(self, writer: str, answer: PoolAnswer, request: Request) -> PoolAnswer:
         """Return an answer that is true; a *no* to a request in doubt is none."""
         if request.is_in_doubt and answer.code not in DONE[writer]:
-            raise Unanswered(f"{self._address}: {IN_DOUBT}; asked again, it answered {answer.code.value}")
+            raise Unanswered(f"{self._address}: {IN_DOUBT}; the second attempt answered {answer.code.value}")
         return answer
 
     def _run(self, writer: str, request: Request, *arguments: str) -> list[str]:

@@ -59,7 +59,7 @@ _NOT_BEGUN_ERR = (
     *("Protocol error", "operation not permitted"),
 )
 """The same of those that begin with ERR. What else is said, by a proxy for example, proves nothing."""
-IN_DOUBT = "no answer, so it may have happened or not"
+IN_DOUBT = "no answer, so the outcome is unknown"
 
 
 class WrongKeyType(WorldFailed):
@@ -126,13 +126,13 @@ def failure(error: Exception, address: str, *, is_in_doubt: bool = False) -> Wor
         return Unanswered(f"{address}: {IN_DOUBT}: {message}")
     if "WRONGTYPE" in message:
         return WrongKeyType(
-            f"{address}: a key of the pools has a wrong type; `equipoise pools fsck` names it. "
+            f"{address}: a key of the pools has a wrong type; run `equipoise pools fsck` to find it. "
             "Nothing was changed"
         )
     if "READONLY" in message:
-        return WorldFailed(f"{address}: it is a replica; connect to the primary: {message}")
+        return WorldFailed(f"{address}: expected the primary, got a replica: {message}")
     if isinstance(error, redis_errors.AskError | redis_errors.TryAgainError):
-        return WorldFailed(f"{address}: the cluster moves these keys to another node: {message}")
+        return WorldFailed(f"{address}: the cluster is moving these keys to another node: {message}")
     if isinstance(error, _REFUSED):
         return WorldFailed(f"{address}: refused: {message}")
     is_away = isinstance(error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError)
@@ -192,7 +192,7 @@ ATTEMPTS = 2
 """Every writer is idempotent, so a second attempt is safe; more would hide a failing server."""
 ROUNDS = 5
 """How often what the server did not do, since the script or the slot was elsewhere, goes out again."""
-INVALID_ANSWER = "a script answered {!r}, which none of ours says"
+INVALID_ANSWER = "a script answered {!r}, which is not an answer of Equipoise's scripts"
 SHOWN_MAX = 200
 CODES = frozenset(PoolCode)
 _ELSEWHERE = (redis_errors.NoScriptError, redis_errors.MovedError)
@@ -241,7 +241,7 @@ class Scripts:
         start = 0
         while start < len(calls):
             if answers and isinstance(answers[-1], WorldFailed) and not isinstance(answers[-1], WrongKeyType):
-                unsent = WorldFailed(f"not sent, since the one before failed: {answers[-1]}")
+                unsent = WorldFailed(f"not sent because the previous one failed: {answers[-1]}")
                 return answers + [unsent] * (len(calls) - len(answers))
             end = start + (BATCH if start else 1)  # after the first one the server has cached the script
             answers += self._batch(writer, calls[start:end], requests[start:end])

@@ -155,9 +155,7 @@ class PoolsReader:
         try:
             return self._read(current, tiers, pods)
         except INVALID_ANSWER_ERRORS as error:
-            raise WorldFailed(
-                f"{self._address}: a snapshot that makes no sense: {one_line(str(error))}"
-            ) from error
+            raise WorldFailed(f"{self._address}: invalid snapshot: {one_line(str(error))}") from error
 
     def _read(
         self, current: tuple[str, str], tiers: Sequence[str], pods: Sequence[str]

@@ -96,7 +96,7 @@ def _places(message: bytes, at: int, end: int) -> list[int]:
     if at > end:
         raise DamagedFrame("a chunk reaches past its series")
     if at < end:
-        raise DamagedFrame("a series is cut off, or has fields in an order that is not known")
+        raise DamagedFrame("a series is truncated, or its fields are in an unknown order")
     return [*places, at]
 
 

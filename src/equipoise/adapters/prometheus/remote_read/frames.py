@@ -217,7 +217,7 @@ def _late_error(rest: bytes) -> str:
     except UnicodeDecodeError:
         return ""
     is_text = len(text) >= _LATE_ERROR_MIN and all(c.isprintable() or c.isspace() for c in text)
-    return f"the server broke off: {clean(text)}" if is_text else ""
+    return f"the server aborted: {clean(text)}" if is_text else ""
 
 
 PATH = "/api/v1/read"

@@ -141,7 +141,7 @@ class RemoteRead:
 
     def _open(self, body: bytes) -> urllib3.BaseHTTPResponse:
         if not isinstance(self._transport, Posts):
-            raise errors.NotOffered(f"{self.address} is reached in a way that carries no remote read")
+            raise errors.NotOffered(f"the connection to {self.address} does not support remote read")
         transport = self._transport
 
         def attempt() -> urllib3.BaseHTTPResponse:
@@ -206,7 +206,7 @@ class RemoteRead:
                 raise AnswerTooLarge
             if self._monotonic() > deadline:
                 raise errors.TimedOut(
-                    f"{self.address} did not end its answer in {self._limits.total_seconds:g} s"
+                    f"{self.address} did not finish its answer in {self._limits.total_seconds:g} s"
                 )
             if on_bytes:
                 on_bytes(len(part))
@@ -217,12 +217,12 @@ class RemoteRead:
 def _named(error: DamagedFrame | FrameTooLarge, address: str) -> errors.PrometheusFailed:
     if isinstance(error, FrameTooLarge):
         return errors.PrometheusTooLarge(
-            f"{address} answered {error}, more than the memory for it: narrow the namespaces"
+            f"{address} answered {error}, more than the memory limit: narrow the namespaces"
         )
     text = str(error)
-    if text.startswith("the server broke off"):
+    if text.startswith("the server aborted"):
         return errors.QueryFailed(f"{address}: {text}")
-    return errors.Malformed(f"{address} answered a remote read that is cut off or damaged: {text}")
+    return errors.Malformed(f"{address} answered a remote read with truncated or damaged data: {text}")
 
 
 _RUN_MIN, _RUN_MAX = 8, 1024
@@ -243,7 +243,7 @@ def unpack(body: bytes, bytes_max: int) -> bytes:
     try:
         return bytes(cramjam.snappy.decompress_raw(body))
     except cramjam.DecompressionError as error:
-        raise DamagedFrame("a block of snappy is cut off or damaged") from error
+        raise DamagedFrame("a block of snappy is truncated or damaged") from error
 
 
 def decoded_samples(
