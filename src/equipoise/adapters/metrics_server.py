@@ -94,7 +94,7 @@ class ResourceMetrics:
     def number(self, query: str, at: float) -> Number:
         """Return why there is no number."""
         del query, at
-        return Number(None, "metrics.k8s.io answers no queries: a Prometheus was expected")
+        return Number(None, "metrics.k8s.io answers no queries: expected a Prometheus")
 
     def ready(self) -> None:
         """Raise ResourceMetricsAbsent unless the API is served."""
@@ -112,13 +112,13 @@ class ResourceMetrics:
                 page = _read(body)
             except DECODE_ERRORS as error:
                 raise ResourceMetricsMalformed(
-                    f"{self.api.address}{path} answered something else than pod metrics"
+                    f"{self.api.address}{path} did not answer with pod metrics"
                 ) from error
             yield from page.items or ()
             token = page.metadata.token
             if not token:
                 return
-        raise ResourceMetricsMalformed(f"{self.api.address}{path} answered a list that does not end")
+        raise ResourceMetricsMalformed(f"{self.api.address}{path} answered an endless list")
 
     def _get(self, path: str, params: Mapping[str, str | int | bool]) -> bytes:
         try:
@@ -127,7 +127,7 @@ class ResourceMetrics:
             if error.status in {404, 503}:
                 raise ResourceMetricsAbsent(
                     f"{self.api.address}{ROOT} is not served ({error.status}): "
-                    "metrics-server or another provider of metrics.k8s.io was expected"
+                    "expected metrics-server or another provider of metrics.k8s.io"
                 ) from error
             raise
 
@@ -162,7 +162,7 @@ class _UsageRows:
     def usage(self, source: str, window_seconds: float) -> CpuUsage:
         keys = list(self._found)
         columns = np.array(list(self._found.values()), dtype=np.float64).reshape(len(keys), 2)
-        left_out = "pods or containers have a usage, time or window that cannot be read: left out"
+        left_out = "pods or containers were ignored: their usage, time or window cannot be read"
         warnings = (f"{self.unreadable} {left_out}",) if self.unreadable else ()
         return CpuUsage(
             namespaces=[key[0] for key in keys],

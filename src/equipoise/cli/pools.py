@@ -134,7 +134,7 @@ def plan_scale_down(
     policy, snapshot = server.read()
     decision, details = decide.plan_scale_down(policy, observe(policy, snapshot), replicas)
     if replicas < policy.pods_targeted:
-        demand = f"the targets demand {policy.pods_targeted} pods"
+        demand = f"the targets require {policy.pods_targeted} pods"
         warn(f"{demand}: lower them to {replicas} before the scale-down")
     if details.busy:
         warn(f"these leave with calls, drain them first: {', '.join(details.busy)}")
@@ -289,7 +289,7 @@ def watch(
 
 def _warn_if_missing(missing: int) -> None:
     if missing:
-        warn(f"the targets demand {missing} more pods than there are: some tiers stay under their targets")
+        warn(f"the targets require {missing} more pods than exist, so some tiers stay below their targets")
 
 
 @config.command("get")

@@ -105,6 +105,6 @@ class WarningPauses:
             return self.inner.pause_of(namespace)
         except WorldFailed as error:
             if str(error) not in self.warnings:
-                warn(f"whether {namespace} is paused is unknown: {error}")
+                warn(f"it is unknown whether namespace {namespace} is paused: {error}")
                 self.warnings.add(str(error))
             return None

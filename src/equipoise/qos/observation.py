@@ -272,5 +272,5 @@ def protection_of(owner: str, priority: int, priority_class: str, *, is_mirror: 
     if is_mirror or owner == "Node":
         return "it is a static pod"
     if priority >= CRITICAL_PRIORITY_MIN or priority_class in CRITICAL_CLASSES:
-        return "its priority is critical"
+        return "its priority class is critical"
     return ""

@@ -348,10 +348,10 @@ def _rotate_sentence(plan: RotationPlan, improvement: float) -> str:
     assert plan.average_hot_cores is not None, "a plan to rotate has averages"
     assert plan.average_rotated_cores is not None, "a plan to rotate has averages"
     share = f"{plan.threshold_cores / plan.target_cores * 100:.0f}% of the HPA's target"
-    use = "uses" if len(plan.hot) == 1 else "use"
+    use, them = ("uses", "it") if len(plan.hot) == 1 else ("use", "them")
     above = f"{use} more than {print_cores(plan.threshold_cores)} ({share})"
     before, after = print_number(plan.average_hot_cores), print_cores(plan.average_rotated_cores)
     return (
-        f"{print_list(plan.hot)} {above}. Rotating with {print_list(plan.cold)} is predicted to lower their "
-        f"average usage by {improvement:.1f}%, from {before} to {after}."
+        f"{print_list(plan.hot)} {above}. Rotating {them} with {print_list(plan.cold)} is predicted to lower "
+        f"the average usage of these pods by {improvement:.1f}%, from {before} to {after}."
     )

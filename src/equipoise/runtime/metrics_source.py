@@ -152,7 +152,9 @@ class MultiNamespaceCluster:
             return list(self._clusters.values())
         if namespace not in self._clusters:
             watched = ", ".join(self._clusters)
-            raise WorldFailed(f"namespace {namespace}: not watched; the setting namespaces has {watched}")
+            raise WorldFailed(
+                f"namespace {namespace}: it is not watched; the setting namespaces has {watched}"
+            )
         return [self._clusters[namespace]]
 
 

@@ -227,7 +227,7 @@ def url_source(settings: "PoolsSettings") -> Callable[[], str]:
         return lambda: read_url("pools.redisUrlFile", file)
     if url is None or file is not None:
         both = "one of pools.redisUrl and pools.redisUrlFile" if url else "the address of a Redis"
-        raise BadInput(f"pools.redisUrl: expected {both}, since balancers has pools")
+        raise BadInput(f"pools.redisUrl: expected {both} because balancers includes pools")
     address_of(url)  # rejects an invalid URL now, not in the first cycle
     return lambda: url
 

@@ -187,7 +187,7 @@ class SimApplier:
         api_version = scaled.get("apiVersion") or API_VERSIONS.get(scaled["kind"], "")
         target = WorkloadRef(api_version, scaled["kind"], namespace, scaled["name"]).canonical
         if target not in self._state.workloads:
-            return ApplyAnswer(ApplyResult.GONE, f"{target} is not there")
+            return ApplyAnswer(ApplyResult.GONE, f"{target} does not exist")
         refusal = self._conflict(namespace, name, target)
         if refusal is not None:
             return refusal
@@ -209,7 +209,7 @@ class SimApplier:
         self._state.check_api()
         found = self._state.workloads.get(workload)
         if found is None:
-            return ApplyAnswer(ApplyResult.GONE, f"{workload} is not there")
+            return ApplyAnswer(ApplyResult.GONE, f"{workload} does not exist")
         merged = {**dict(found.annotations), **annotations}
         if merged == dict(found.annotations):
             return ApplyAnswer(ApplyResult.UNCHANGED)
@@ -237,14 +237,14 @@ class SimApplier:
     def _conflict(self, namespace: str, name: str, target: WorkloadRef) -> ApplyAnswer | None:
         there = self._named(namespace, name)
         if there is not None and there.manager != MANAGER:
-            detail = f"HorizontalPodAutoscaler {namespace}/{name} belongs to {there.manager}"
+            detail = f"HorizontalPodAutoscaler {namespace}/{name} is managed by {there.manager}"
             return ApplyAnswer(ApplyResult.NOT_OURS, detail, there.manager)
         if there is not None and there.workload.ref != target:
-            detail = f"HorizontalPodAutoscaler {namespace}/{name} of ours scales {there.workload.ref} already"
+            detail = f"HorizontalPodAutoscaler {namespace}/{name} already scales {there.workload.ref}"
             return ApplyAnswer(ApplyResult.REFUSED, detail)
         for hpa in self._state.hpas:
             if hpa is not there and hpa.workload.ref == target:
-                detail = f"HorizontalPodAutoscaler {namespace}/{hpa.name} scales it, and is {hpa.manager}'s"
+                detail = f"HorizontalPodAutoscaler {namespace}/{hpa.name} already scales it and is managed by {hpa.manager}"
                 return ApplyAnswer(ApplyResult.NOT_OURS, detail, hpa.manager)
         if target in self._state.autoscaler_pauses:
             return ApplyAnswer(ApplyResult.NOT_OURS, f"ScaledObject {target.subject} scales it", "KEDA")

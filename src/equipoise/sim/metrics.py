@@ -72,7 +72,7 @@ class SimMetrics:
             sampled_at=stamps,
             window_seconds=window_seconds,
             source="simulator",
-            warnings=(f"{wrong} containers have a usage that is NaN: left out",) if wrong else (),
+            warnings=(f"the usage of {wrong} containers was ignored: it is NaN",) if wrong else (),
             is_covered=is_covered(window_seconds, spans, counts, at - stamps),
         )
 

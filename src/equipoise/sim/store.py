@@ -229,8 +229,8 @@ class SimPauses:
     def pause_of(self, namespace: str) -> str | None:
         self._state.check_api()
         if None in self._paused:
-            return f"everything is paused: {self._paused[None]}"
+            return f"all of Equipoise is paused ({self._paused[None]})"
         if namespace not in self._state.namespaces:
-            raise WorldFailed(f"namespace {namespace}: not known, so nobody can say whether it is paused")
+            raise WorldFailed(f"namespace {namespace}: not found, so it is unknown whether it is paused")
         who = self._paused.get(namespace)
-        return None if who is None else f"namespace {namespace} is paused: {who}"
+        return None if who is None else f"namespace {namespace} is paused ({who})"

@@ -16,11 +16,11 @@ LINE_FACTS = (
     ("Tolerance line", "threshold_cores", "a pod above it is hot"),
 )
 ENDINGS = {
-    "NothingLeft": "nothing is left to rotate",
-    "UsedUp": "all that were planned have gone",
-    "Interrupted": "a rollout or the autoscaler came between",
-    "LeftOpen": "nobody went on with it",
-    "TimedOut": "not whole and measured in time",
+    "NothingLeft": "no pod needs to be rotated any more",
+    "UsedUp": "all planned pods were evicted",
+    "Interrupted": "a rollout or the autoscaler changed the workload",
+    "LeftOpen": "no process continued it in time",
+    "TimedOut": "new pods were not ready and measured in time",
 }
 
 
