@@ -14,6 +14,7 @@ import typer
 from equipoise.cli.cluster import as_yaml
 from equipoise.cli.commands import app
 from equipoise.cli.manifests import KINDS
+from equipoise.core.reason import explanations
 from equipoise.crd.definition import DefinedKind, definition, schema_of
 from equipoise.proportional.status import SCALING_POLICY
 from equipoise.qos.policy import AVOIDANCE_ACTION, NODE_QOS_ENSURANCE_POLICY, POD_QOS
@@ -38,7 +39,11 @@ REFERENCES = {
     ROOT / "docs" / "reference" / "rotationpolicy.md": ROTATION_POLICY,
     ROOT / "docs" / "reference" / "scalingpolicy.md": SCALING_POLICY,
 }
+REASONS = ROOT / "docs" / "reference" / "reasons.md"
 METRICS = ROOT / "docs" / "reference" / "metrics.md"
+GROUP_NOTES = {
+    "Guards": "A guard holds actions and never adds one. If it holds all actions, the decision has its reason.\n\n",
+}
 OPTIONS = ROOT / "docs" / "reference" / "options.md"
 
 
@@ -50,7 +55,7 @@ def outputs() -> dict[Path, str]:
     }
     references = {path: _page(path.read_text(), _tables(kind)) for path, kind in REFERENCES.items()}
     commands = "".join(_commands(typer.main.get_command(app), "equipoise"))
-    others = {METRICS: _metrics(), OPTIONS: f"{commands}\n"}
+    others = {METRICS: _metrics(), OPTIONS: f"{commands}\n", REASONS: _reasons()}
     return charts | references | {path: _page(path.read_text(), text) for path, text in others.items()}
 
 
@@ -71,6 +76,21 @@ def _metrics() -> str:
             )
         labels = ", ".join(shown.labels)
         parts.append(f"| `{shown.name}` | {shown.type} | {labels} | {shown.meaning} |\n")
+    return "".join(parts) + "\n"
+
+
+def _reasons() -> str:
+    """Return a table for each group of reasons."""
+    parts, group = [], ""
+    for one in explanations():
+        if one.group != group:
+            group = one.group
+            head = "| reason | meaning | example | what to do |\n|---|---|---|---|\n"
+            parts.append(f"\n## {group}\n\n{GROUP_NOTES.get(group, '')}{head}")
+        cells = (one.meaning, one.example, one.remedy)
+        parts.append(
+            f"| `{one.code.value}` | {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+        )
     return "".join(parts) + "\n"
 
 

@@ -85,7 +85,7 @@ def test_anything_but_false_is_a_stop(value: str, is_paused: bool) -> None:
 def test_everything_is_paused_by_the_operators_own_namespace_only() -> None:
     """The same annotation elsewhere stops nobody, so that a tenant cannot stop the others."""
     with _seen(Time(), shop={}, equipoise_system={PAUSED_EVERYWHERE: "bob"}) as pauses:
-        assert pauses.pause_of("shop") == "everything is paused: bob"
+        assert pauses.pause_of("shop") == "all of Equipoise is paused (bob)"
     with _seen(Time(), shop={PAUSED_EVERYWHERE: "mallory"}, yard={}) as pauses:
         assert pauses.pause_of("yard") is None
         assert pauses.pause_of("shop") is None

@@ -190,7 +190,7 @@ def test_the_doctor_says_which_prometheus_is_used_and_why(tmp_path: Path) -> Non
         "ok",
         "monitoring/prometheus:web is used: its name or its labels are those of a Prometheus; "
         "monitoring/thanos-query:web (Thanos query) answers too; "
-        "seen elsewhere: team-a/prometheus (--prometheus-namespace team-a).",
+        "found in other namespaces: team-a/prometheus (--prometheus-namespace team-a).",
     )
     assert found["prometheus-server"].status == found["prometheus"].status == "ok"
 
@@ -206,7 +206,7 @@ def test_the_doctor_says_which_prometheus_is_used_and_why(tmp_path: Path) -> Non
         (
             "team-a",
             "warn",
-            "No Prometheus in namespace monitoring; seen elsewhere: team-a/prometheus (--prom",
+            "No Prometheus in namespace monitoring; found in other namespaces: team-a/prometheus (--prom",
         ),
     ],
 )

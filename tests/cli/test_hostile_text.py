@@ -37,7 +37,7 @@ SELF = "ours: 1\na: &a {b: [*a]}"
         (LISTS, "expected at most 2000000 values once anchors are written out, got more in line 7"),
         (MERGES, "expected at most 2000000 values once anchors are written out, got more in line 7"),
         (CHAIN, "expected at most 100 levels, got more in line 100"),
-        (SELF, "the alias *a holds itself in line 2"),
+        (SELF, "the alias *a contains itself in line 2"),
     ],
     ids=["lists", "merges", "a chain", "itself"],
 )

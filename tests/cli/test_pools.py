@@ -171,7 +171,7 @@ def test_fsck_exits_with_1_and_says_what_is_broken(client: Any, url: str, pools:
         {
             "invariant": "AvailableWithinAssigned",
             "key": "voice:pool:gold:available",
-            "detail": "agent-1 is available in gold, and not assigned to it",
+            "detail": "agent-1 is available in gold, but not assigned to it",
         }
     ]
     mended = _json(pools, url, "pools-fsck", "fsck", "--repair")
@@ -195,7 +195,7 @@ def test_a_status_of_broken_pools_says_so(client: Any, url: str, pools: Pools) -
 def test_targets_are_set_and_what_is_wrong_is_refused(client: Any, url: str, pools: Pools) -> None:
     """Warned when there are too few pods; refused when pods would be stranded."""
     done = pools("config", "set", "gold=4,standard=3,basic=3", "--redis", url, "-o", "json")
-    assert "warning: the targets demand 10 pods, and there are 9" in done.stderr
+    assert "warning: the targets require 10 pods, and there are 9" in done.stderr
     document = json.loads(done.stdout)
     jsonschema.validate(document, json_schema("pools-config"))
     assert json.loads(client.get("voice:tier:config"))["tiers"]["basic"]["target"] == 3

@@ -101,7 +101,7 @@ SPEC = "spec: {targetRef: {kind: Deployment, name: web}, "
 @pytest.mark.parametrize(
     ("text", "path", "message"),
     [
-        (f"{HEAD}{SPEC}topK: 2, topK: 3}}", "", "the key 'topK' comes twice"),
+        (f"{HEAD}{SPEC}topK: 2, topK: 3}}", "", "the key 'topK' occurs twice"),
         (f"{HEAD}spec: {{", "", "expected YAML, but at line"),
         ("- a", "", "expected a mapping"),
         ("just text", "", "expected a mapping"),
@@ -110,7 +110,7 @@ SPEC = "spec: {targetRef: {kind: Deployment, name: web}, "
         (f"{HEAD}{SPEC}toleranceMultiplier: .nan}}", "spec.toleranceMultiplier", "expected a finite number"),
         (f"{HEAD}{SPEC}topK: !!int 1:30}}", "", "expected a number, got '1:30'"),
         (f"{HEAD}{SPEC}cooldown: 1:30}}", "spec.cooldown", "such as 90s, 5m or 1h30m, got '1:30'"),
-        (f"{HEAD}a: &a [*a]", "", "the alias *a holds itself in line 4"),
+        (f"{HEAD}a: &a [*a]", "", "the alias *a contains itself in line 4"),
         (
             "apiVersion: equipoise.dev/v1\nkind: RotationPolicy",
             "apiVersion",

@@ -146,7 +146,7 @@ def test_discovery_needs_two_rights_and_says_which_is_missing(
         config = control_plane.kubeconfig_for("finder", {"token": token})
         done = _plan(namespace, str(config))
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("error: which Prometheus to use is unknown, since ")
+        assert done.stderr.startswith("error: it is unknown which Prometheus to use: ")
         assert done.stderr.count("\n") == 1
         for part in (f"{namespace}/prometheus:web refuses to answer", "403", "services/proxy"):
             assert part in done.stderr
@@ -207,13 +207,13 @@ def test_a_tenants_prometheus_is_never_asked_and_only_hinted_at(
 
         inside.kill()
         done = _plan(namespace, kubeconfig)
-        unknown = f"error: which Prometheus to use is unknown, since {namespace}/thanos-query:web does not"
+        unknown = f"error: it is unknown which Prometheus to use: {namespace}/thanos-query:web does not"
         assert (done.returncode, done.stderr[: len(unknown)]) == (1, unknown)
         with pytest.raises(WorldFailed, match="thanos-query:web/proxy is not available"):
             chosen.metrics().scalar("1", time.time())
 
         services.remove_all(but=tenant)
-        hint = f"seen elsewhere: {tenant}/prometheus (--prometheus-namespace {tenant})"
+        hint = f"found in other namespaces: {tenant}/prometheus (--prometheus-namespace {tenant})"
         done = _plan(namespace, kubeconfig, "--metrics-from", "prometheus")
         assert done.stderr.startswith(f"error: no Prometheus in namespace {namespace}; {hint}")
         assert "thanos-query" in chosen.metrics().client.address  # its Service may come back

@@ -72,7 +72,10 @@ def test_a_change_in_place_restarts_nothing_and_one_that_must_restart_says_so_be
     before = {name: real_node.container(real_namespace, pod) for name, pod in pods.items()}
 
     policy = _policy(tmp_path, "quiet", "limits", "300m")
-    assert _run(real_node, real_namespace, "plan", policy)["message"] == "In place; nothing restarts."
+    assert (
+        _run(real_node, real_namespace, "plan", policy)["message"]
+        == "Pods are resized in place; nothing restarts."
+    )
     assert _quota(real_node, real_namespace, pods["quiet"]) == 10_000
     done = _run(real_node, real_namespace, "apply", policy)
     assert [outcome["result"] for outcome in done["outcomes"]] == ["Accepted"]

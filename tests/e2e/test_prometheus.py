@@ -269,7 +269,7 @@ def test_a_killed_prometheus_is_unknown_until_it_is_back(
             metrics.scalar("vector(1)", time.time())
         done = equipoise(*command)
         assert (done.returncode, done.stdout) == (1, "")
-        expected_line = f"the usage over 300 s is unknown: cannot reach {measured.url}: connection refused"
+        expected_line = f"the CPU usage over 5m is unknown: cannot reach {measured.url}: connection refused"
         assert done.stderr == f"error: {expected_line}\n"
 
         measured.restart()
@@ -287,7 +287,7 @@ def test_a_pod_that_stopped_is_not_counted_as_fresh(
     def is_left_out() -> bool:
         """Whether it alone is; a missed scrape leaves out all of its node for a moment."""
         usage = metrics.cpu_usage(asked, time.time(), 300)
-        is_told = "1 containers have a usage but no current sample: left out" in usage.warnings
+        is_told = "the usage of 1 container was ignored: it has no current sample" in usage.warnings
         are_kept = set(usage.pods) == set(six.values()) - {gone}
         return is_told and are_kept and bool(usage.sampled_at.min() > time.time() - 30)
 

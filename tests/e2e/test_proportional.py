@@ -108,7 +108,7 @@ def test_all_kinds_of_targets_follow_the_nodes_without_a_restart(scaled: Scaled,
     assert (scaled.restarts("dns"), scaled.restarts("log")) == (0, 0)
     assert (scaled.template("deployments", "dns"), scaled.template("daemonsets", "log")) == ("100m", "100m")
     status = scaled.status("dns")
-    assert status["message"] == "In place; nothing restarts."
+    assert status["message"] == "Pods are resized in place; nothing restarts."
     assert status["resources"][0]["lastChange"]["after"] == "300m"
     planned = equipoise(
         *("proportional", "plan", "dns", "-n", scaled.namespace, "-o", "json"),

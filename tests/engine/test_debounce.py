@@ -33,7 +33,7 @@ def test_the_first_hot_pod_that_is_new_holds_those_behind_it() -> None:
     assert [(part.action.pod, part.reason) for part in held.held] == [
         (name, Code.HELD_BY_THRESHOLD) for name in "bfe"
     ]
-    assert held.held[0].sentence == "b was hot in 2 cycles in a row, and 3 are needed."
+    assert held.held[0].sentence == "b has been hot for 2 cycles in a row; 3 are required."
 
 
 def test_a_spike_holds_everything_and_says_how_far_it_is() -> None:

@@ -50,14 +50,16 @@ def test_the_first_go_as_far_as_the_budget_reaches() -> None:
     assert _names(cleared.may_go) == ["c", "a"]
     (waiting,) = cleared.waiting
     assert waiting.pod.name == "b"
-    assert waiting.sentence == "the budget web allows 2 now, taken by pods before this one"
+    assert (
+        waiting.sentence == "the PodDisruptionBudget web allows 2 evictions now, used by pods before this one"
+    )
 
 
 def test_a_budget_that_is_not_current_allows_none() -> None:
     """Its numbers are of another time."""
     cleared = clear([_pod("a")], [_pdb("web", allowed=3, is_current=False)])
     assert cleared.may_go == ()
-    assert cleared.waiting[0].sentence == "the budget web is still being worked out by Kubernetes"
+    assert cleared.waiting[0].sentence == "Kubernetes has not processed the PodDisruptionBudget web yet"
 
 
 def test_a_pod_under_several_budgets_waits_and_takes_nothing() -> None:
@@ -66,7 +68,7 @@ def test_a_pod_under_several_budgets_waits_and_takes_nothing() -> None:
     cleared = clear([_pod("a"), _pod("b", "api"), _pod("c", "api")], budgets)
     assert _names(cleared.may_go) == ["b"]
     assert [waiting.pod.name for waiting in cleared.waiting] == ["a", "c"]
-    assert "several budgets (web, all)" in cleared.waiting[0].sentence
+    assert "several PodDisruptionBudgets (web, all) select a" in cleared.waiting[0].sentence
 
 
 def test_budgets_of_other_namespaces_and_without_selector_do_not_count() -> None:
@@ -75,11 +77,11 @@ def test_budgets_of_other_namespaces_and_without_selector_do_not_count() -> None
     assert _names(clear([_pod("a")], others).may_go) == ["a"]
     assert clear([_pod("a")], [_pdb("all", None, 0)]).may_go == ()
     assert (
-        "allows none now (5 healthy pods, 4 needed)"
+        "allows no eviction now (5 healthy pods, 4 required)"
         in clear([_pod("a")], [_pdb("all", None, 0)]).waiting[0].sentence
     )
     alone = msgspec.structs.replace(_pdb("all", None, 0), pods_healthy=1, pods_desired=1)
-    assert "(1 healthy pod, 1 needed)" in clear([_pod("a")], [alone]).waiting[0].sentence
+    assert "(1 healthy pod, 1 required)" in clear([_pod("a")], [alone]).waiting[0].sentence
 
 
 _PODS = {(app, place): _pod("p", app, place) for app in _APPS for place in _PLACES}

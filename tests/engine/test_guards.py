@@ -105,9 +105,9 @@ def test_only_the_leader_acts() -> None:
 def test_a_pause_holds_and_so_does_not_knowing() -> None:
     """The reason says who said stop."""
     assert held_by_pause(_Paused(None), "shop") is None
-    reason = held_by_pause(_Paused("alice: incident 12"), "shop")
+    reason = held_by_pause(_Paused("namespace shop is paused (alice: incident 12)"), "shop")
     assert reason
-    assert "alice: incident 12" in reason.sentence
+    assert reason.sentence == "Namespace shop is paused (alice: incident 12)."
     unknown = held_by_pause(_Paused(WorldFailed("no answer")), "shop")
     assert unknown
     assert unknown.code is Code.HELD_BY_PAUSE
@@ -180,12 +180,12 @@ def test_one_is_not_many() -> None:
     """What a person reads most often is about one round and one pod."""
     reason = held_by_hourly_budget(_ledger(1), "rotation", 1, NOW)
     assert reason
-    assert reason.sentence == "1 round in the last hour has used up the budget of 1."
+    assert reason.sentence == "The workload had 1 round in the last hour; the limit is 1."
     assert room_for_disruption(1, 1, 1, 10)[1].sentence == (
-        "1 pod of this workload is disturbed now, and at most 1 may be; the rest wait."
+        "1 pod of this workload is unavailable; the limit is 1. The other pods wait."
     )
     assert room_for_disruption(0, 1, 12, 10)[1].sentence == (
-        "12 pods of the cluster are disturbed now, and at most 10 may be; the rest wait."
+        "12 pods of the cluster are unavailable; the limit is 10. The other pods wait."
     )
 
 

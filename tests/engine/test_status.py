@@ -68,5 +68,5 @@ def test_a_lost_race_is_no_error_and_a_failure_names_the_object() -> None:
 
     assert raising(StoreConflict("not at version 7")) == (False, "")
     failed = raising(WorldFailed("no answer"))
-    assert failed == (False, "the status of RotationPolicy shop/web was not written: no answer")
+    assert failed == (False, "the status of RotationPolicy shop/web could not be written: no answer")
     assert write_status(lambda *_: None, POLICY, {}) == (True, "")

@@ -76,7 +76,7 @@ def test_one_balancers_epoch_does_not_fence_another() -> None:
     ledger = Ledger().with_intent(_entry("proportional", SCALING_EPOCH)).with_intent(_entry("rotation", NEW))
     assert ledger.epochs == {"proportional": SCALING_EPOCH, "rotation": NEW}
     assert ledger.epoch == SCALING_EPOCH
-    with pytest.raises(Fenced, match="rotation wrote in epoch 9, and we are of epoch 8"):
+    with pytest.raises(Fenced, match="rotation wrote in epoch 9, but this process leads in epoch 8"):
         ledger.with_intent(_entry("rotation", NEW - 1))
     later = ledger.with_intent(_entry("rotation", NEW, at=NOW + 2 * 86400))
     assert [entry.balancer for entry in later.entries] == ["rotation"]
@@ -90,7 +90,7 @@ def test_others_hold_for_a_while_and_what_did_not_happen_holds_nobody() -> None:
     ledger = Ledger(entries=(_entry("qos", state=EntryState.INTENT),))
     held = held_by_others(ledger, "rotation", NOW + 7)
     assert held is not None
-    assert held.sentence.startswith("qos acted on web-1 of this workload 7 s ago (EvictPod)")
+    assert held.sentence.startswith("The balancer qos acted on web-1 of this workload 7s ago (EvictPod)")
     assert held_by_others(ledger, "qos", NOW + 7) is None
     assert held_by_others(ledger, "rotation", NOW + OTHERS_SECONDS) is None
     failed = Ledger(entries=(_entry("qos", state=EntryState.FAILED),))

@@ -167,13 +167,13 @@ def test_a_record_of_a_moment_that_no_calendar_has_is_named_and_left_out(
     status, out, err = run("journal", "list", "--file", str(file))
     assert (status, out.splitlines()[0][:6]) == (0, calm(0, NOON).id[:6])
     assert err == (
-        f"warning: journal {file}: line 2: expected a record, but: expected seconds since 1970, "
+        f"warning: journal {file}: line 2: expected a record: expected seconds since 1970, "
         f"of the years 1 to 9999, got {float(at):g}\n"
     )
     file.write_text(f"{odd}\n")
     status, out, err = run("journal", "list", "--file", str(file))
     assert (status, out) == (2, "")
-    assert err.startswith(f"error: journal {file}: line 1: expected a record, but: ")
+    assert err.startswith(f"error: journal {file}: line 1: expected a record: ")
 
 
 def test_a_balancer_that_there_is_not_is_bad_input(run: Terminal, path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_corrupt_journal_is_one_line(run: Terminal, path: Path) -> None:
     path.write_bytes(b"nonsense")
     status, out, err = run("journal", "list", "--file", str(path))
     assert (status, out) == (2, "")
-    assert err == f"error: journal {path}: expected a journal, but: file is not a database\n"
+    assert err == f"error: journal {path}: expected a journal: file is not a database\n"
 
 
 @pytest.mark.parametrize("name", ["journal.db", "journal.jsonl"])

@@ -75,9 +75,9 @@ def test_a_bad_line_is_named(tmp_path: Path) -> None:
     reader = open_reader(path)
     assert list(reader.records(Query(), is_whole=True)) == [calm(2), hot(1)]
     (line,) = reader.damages.lines
-    assert line.startswith(f"{path}: line 2: expected a record, but: Expected `str`, got `int`")
+    assert line.startswith(f"{path}: line 2: expected a record: Expected `str`, got `int`")
     path.write_bytes(b'{"id": 3}\n')
-    with pytest.raises(BadInput, match=r"journal\.jsonl: line 1: expected a record, but: "):
+    with pytest.raises(BadInput, match=r"journal\.jsonl: line 1: expected a record: "):
         all_of(path)
 
 

@@ -89,7 +89,7 @@ def test_a_newer_journal_is_left_alone(tmp_path: Path) -> None:
     before = path.read_bytes()
     with journal(path) as kept:
         kept.append(hot(1))
-        assert kept.failure == f"{path}: written by a newer Equipoise (schema 2, and this one knows up to 1)"
+        assert kept.failure == f"{path}: a newer Equipoise wrote it (schema 2; this version reads up to 1)"
         assert kept.lost == 1
     assert path.read_bytes() == before
     with pytest.raises(BadInput, match="written by a newer Equipoise"):
@@ -198,7 +198,7 @@ def test_a_reader_of_something_else_gets_one_line(tmp_path: Path, content: bytes
     if not content:
         assert all_of(path) == []
         return
-    with pytest.raises(BadInput, match=r"journal\.db: expected a journal, but: "):
+    with pytest.raises(BadInput, match=r"journal\.db: expected a journal: "):
         all_of(path)
 
 

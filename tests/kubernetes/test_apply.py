@@ -57,7 +57,7 @@ def owned_by(kind: str, name: str) -> list[dict[str, Any]]:
         (there(LABELLED, [made_by("kubectl", "Apply")]), "kubectl"),
         (there(None, [OURS, made_by("b\nc"), made_by("a")]), "a, b c"),
         (there(LABELLED, [OURS], ownerReferences=owned_by("Thing", "t")), "Thing t"),
-        (there(), "somebody who left no name"),
+        (there(), "an unnamed field manager"),
     ],
 )
 def test_whose_an_hpa_is_comes_from_all_that_tells(found: dict[str, Any], owner: str) -> None:
@@ -86,7 +86,7 @@ OTHER_UID = "Precondition failed: UID in precondition: 6a3c, UID in object meta:
         ((404, "NotFound", "no namespace shop"), "Gone", "no namespace shop"),
         ((422, "Invalid", "spec.maxReplicas: too few"), "Refused", "spec.maxReplicas: too few"),
         ((400, "BadRequest", "denied by a webhook"), "Refused", "denied by a webhook"),
-        ((409, "Conflict", OTHER_UID), "Gone", f"{NAME} was replaced while it was looked at"),
+        ((409, "Conflict", OTHER_UID), "Gone", f"{NAME} was replaced while it was read"),
         (
             (409, "Conflict", "2 conflicts", *TAKEN),
             "NotOurs",
@@ -123,7 +123,7 @@ def test_without_the_right_to_see_scaled_objects_nothing_is_made() -> None:
     server = Scripted(**{f"GET {SCALED}": (403, "Forbidden", "no")})
     answer = server.apply()
     assert answer.result is ApplyResult.FORBIDDEN
-    assert "whether KEDA scales a workload is not known" in answer.detail
+    assert "it is unknown whether KEDA scales a workload" in answer.detail
     assert "list scaledobjects.keda.sh in namespace shop" in answer.detail
     assert server.written == []
 

@@ -77,7 +77,7 @@ def test_a_plugin_is_told_about_the_cluster_and_its_environment() -> None:
 FAULTS: list[tuple[ExecConfig, type[EquipoiseError], str]] = [
     (plugin("print('hello')"), CredentialFailed, "did not print an ExecCredential"),
     (plugin("pass"), CredentialFailed, "did not print an ExecCredential"),
-    (plugin("import sys; sys.exit('no login')"), CredentialFailed, "ended with status 1: no login"),
+    (plugin("import sys; sys.exit('no login')"), CredentialFailed, "exited with status 1: no login"),
     (plugin(printing({"token": "t"}, V1BETA1)), CredentialFailed, f"expected an ExecCredential of {V1}, got"),
     (plugin(printing({"token": "t"}, kind="Pod")), CredentialFailed, "got Pod of"),
     (plugin(printing(None)), CredentialFailed, "neither a token nor a client certificate"),
@@ -86,7 +86,7 @@ FAULTS: list[tuple[ExecConfig, type[EquipoiseError], str]] = [
     (
         plugin(printing({"token": "t", "expirationTimestamp": "2020-01-01T00:00:00Z"})),
         CredentialFailed,
-        "gave a credential that expired at 2020-01-01T00:00:00Z",
+        "returned a credential that expired at 2020-01-01T00:00:00Z",
     ),
     (
         plugin(printing({"token": "t", "expirationTimestamp": "tomorrow"})),

@@ -81,7 +81,7 @@ BAD: list[tuple[object, str]] = [
     ),
     (
         user(**{"auth-provider": {"name": "gcp"}}),
-        "users[0].user.auth-provider: Kubernetes no longer has it; use exec",
+        "users[0].user.auth-provider: Kubernetes no longer supports it; use exec",
     ),
     (user(exec={"apiVersion": "v1"}), "users[0].user.exec: command is missing"),
     (

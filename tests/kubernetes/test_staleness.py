@@ -269,7 +269,7 @@ def test_a_deed_is_not_sent_long_after_it_was_asked_whether_it_may_be_done(
         applier = KubernetesApplier(client)
         answer = deed(applier)
         assert answer.result is ApplyResult.LATE
-        assert "took 15 s to say what is there, so nothing was sent" in answer.detail
+        assert "took 15 s to answer, so nothing was sent" in answer.detail
         assert sent == []
         assert deed(applier).result in {ApplyResult.CREATED, ApplyResult.CHANGED}
         assert len(sent) == 1

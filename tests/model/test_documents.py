@@ -55,8 +55,8 @@ REFUSED = {
     "a: !!binary aGk=": "could not determine a constructor",
     "~: a": "expected text as key",
     "? [a]\n: b": "expected text as key",
-    "{1: a, '1': b}": "the key '1' comes twice",
-    "{yes: a, true: b}": "the key 'true' comes twice",
+    "{1: a, '1': b}": "the key '1' occurs twice",
+    "{yes: a, true: b}": "the key 'true' occurs twice",
 }
 
 
@@ -119,7 +119,7 @@ def test_json_is_no_deeper_than_yaml(opening: str) -> None:
 def test_a_number_of_json_without_end_is_refused_in_our_words() -> None:
     """Python would speak of its own settings; what 64 bits do not hold is a float, as in YAML."""
     for text in ("9" * 5000, "-" + "9" * 5000, "1e400"):
-        with pytest.raises(ValueError, match="expected a number that a float holds"):
+        with pytest.raises(ValueError, match="expected a number that fits a float"):
             read_document(f"[{text}]")
     assert read_json("[18446744073709551616, 18446744073709551615]") == [2.0**64, 2**64 - 1]
 

@@ -42,11 +42,17 @@ def _settings(**changes: str | None) -> Settings:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"redisUrl": None}, "pools.redisUrl: expected the address of a Redis, since balancers has pools"),
+        (
+            {"redisUrl": None},
+            "pools.redisUrl: expected the address of a Redis because balancers includes pools",
+        ),
         ({"redisUrlFile": "/x"}, "pools.redisUrl: expected one of pools.redisUrl and pools.redisUrlFile"),
         ({"redisUrl": "http://tiers"}, "expected redis://HOST:PORT"),
-        ({"namespace": None}, "pools.namespace: expected where the pods of the tiers are"),
-        ({"selector": None}, "pools.selector: expected their labels, such as app=voice-agent"),
+        ({"namespace": None}, "pools.namespace: expected the namespace of the tiers' pods"),
+        (
+            {"selector": None},
+            "pools.selector: expected the labels of the tiers' pods, such as app=voice-agent",
+        ),
         ({"selector": "app in (voice"}, "pools.selector: "),
     ],
 )

@@ -204,5 +204,5 @@ def test_several_namespaces_look_like_one_cluster() -> None:
 def test_a_namespace_that_is_not_watched_is_unknown_not_empty() -> None:
     """Nothing may be concluded from what nobody looked at."""
     seen = MultiNamespaceCluster({"shop": _cluster("shop")})
-    with pytest.raises(WorldFailed, match="namespace pay: not watched"):
+    with pytest.raises(WorldFailed, match="namespace pay: it is not watched"):
         seen.pods("pay")

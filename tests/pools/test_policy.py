@@ -43,7 +43,7 @@ def test_the_three_shapes_are_read() -> None:
     [
         (None, "missing; `equipoise pools config set"),
         ("{", "expected JSON"),
-        ('{"gold": 1, "gold": 2}', "the key 'gold' comes twice"),
+        ('{"gold": 1, "gold": 2}', "the key 'gold' occurs twice"),
         ("[]", "expected a mapping of tiers"),
         ("{}", "expected at least one tier"),
         ('{"gold": "4"}', "gold: expected a mapping, got '4'"),

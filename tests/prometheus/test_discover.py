@@ -154,7 +154,7 @@ def test_a_service_that_does_not_answer_is_not_passed_over(silent: str, others: 
     with cluster(made, behind=behind) as (api, _), pytest.raises(Undecided) as caught:
         find(api)
     message = str(caught.value)
-    said = f"which Prometheus to use is unknown, since monitoring/{silent}:web does not answer ("
+    said = f"it is unknown which Prometheus to use: monitoring/{silent}:web does not answer ("
     assert message.startswith(said)
     assert "no endpoints available" in message
     assert f"; these answer: monitoring/{others[0]}:web" in message
@@ -210,7 +210,7 @@ def test_a_service_that_answers_something_else_is_passed_over() -> None:
             found = find(api)
             assert found.transport.service == "thanos-query"
             (other,) = found.others
-            assert other.startswith("monitoring/prometheus:web is something else (")
+            assert other.startswith("monitoring/prometheus:web is not a Prometheus (")
 
 
 def test_two_services_before_the_same_pods_are_one() -> None:

@@ -70,7 +70,7 @@ def test_nan_infinite_and_negative_usage_is_missing_not_zero() -> None:
     with serving(model) as server:
         usage = metrics(server.url).cpu_usage({"shop": [f"web-{i}" for i in range(5)]}, 1000.0, 300.0)
     assert rows(usage) == {("shop", "web-4", "app"): 0.0}
-    assert usage.warnings == ("4 containers have a usage that is NaN, infinite or negative: left out",)
+    assert usage.warnings == ("the usage of 4 containers was ignored: it is NaN, infinite or negative",)
 
 
 def test_a_container_whose_series_ended_is_not_counted() -> None:
@@ -83,7 +83,7 @@ def test_a_container_whose_series_ended_is_not_counted() -> None:
     with serving(answer) as server:
         usage = metrics(server.url).cpu_usage({"shop": ["web-1", "gone"]}, 1000.0, 300.0)
     assert list(usage.pods) == ["web-1"]
-    assert usage.warnings == ("1 containers have a usage but no current sample: left out",)
+    assert usage.warnings == ("the usage of 1 container was ignored: it has no current sample",)
 
 
 def test_warnings_of_a_partial_answer_come_with_the_usage() -> None:

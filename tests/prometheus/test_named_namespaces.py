@@ -48,7 +48,8 @@ HEALTH = {"healthy": ONE, "silent": NO_ENDPOINTS, "refuses": FORBIDDEN, "other":
 Placed = Mapping[tuple[str, str], str]
 """The health of each candidate by namespace and kind."""
 HINT = re.compile(
-    r"; (seen elsewhere: [^;]*|none was seen elsewhere|other namespaces were not looked into: [^;]*)"
+    r"; (found in other namespaces: [^;]*|none was found in other namespaces|other namespaces were not "
+    r"searched: [^;]*)"
 )
 
 
@@ -152,7 +153,7 @@ def test_what_is_seen_elsewhere_is_told_with_the_option_that_accepts_it() -> Non
         with pytest.raises(NotFound) as caught:
             find(api)
         assert str(caught.value).startswith(
-            "no Prometheus in namespace monitoring; seen elsewhere: observability/thanos-query "
+            "no Prometheus in namespace monitoring; found in other namespaces: observability/thanos-query "
             "(--prometheus-namespace observability); "
         )
         assert not any("proxy" in request.path for request in server.requests)
@@ -160,13 +161,13 @@ def test_what_is_seen_elsewhere_is_told_with_the_option_that_accepts_it() -> Non
     crowd = [service(f"tenant-{number}", "prometheus") for number in range(9)]
     with cluster(crowd + made) as (api, _):
         seen = str(look_elsewhere(api, ["monitoring"]))
-        assert seen.startswith("seen elsewhere: tenant-0/prometheus (--prometheus-namespace tenant-0), ")
+        assert seen.startswith(
+            "found in other namespaces: tenant-0/prometheus (--prometheus-namespace tenant-0), "
+        )
         assert seen.endswith(" and 5 more")
     with (
         cluster(everywhere=FORBIDDEN) as (api, _),
-        pytest.raises(
-            NotFound, match="other namespaces were not looked into: listing their Services is forbi"
-        ),
+        pytest.raises(NotFound, match="other namespaces were not searched: listing their Services is forbi"),
     ):
         find(api)
 
@@ -184,7 +185,7 @@ def test_no_failure_of_other_namespaces_hides_what_was_found_out(everywhere: Res
         assert not any(request.path == "/api/v1/services" for request in server.requests)
     with cluster(everywhere=everywhere) as (api, _), pytest.raises(NotFound) as caught:
         find(api)
-    assert "other namespaces were not looked into" in str(caught.value)
+    assert "other namespaces were not searched" in str(caught.value)
 
 
 def test_an_object_elsewhere_that_cannot_be_read_hides_no_other() -> None:
@@ -192,7 +193,7 @@ def test_an_object_elsewhere_that_cannot_be_read_hides_no_other() -> None:
     items = [{"metadata": 7}, service("zoo", "prometheus"), {"spec": {"ports": "none"}}]
     with cluster(everywhere=listed(items)) as (api, _):
         assert str(look_elsewhere(api, ["monitoring"])) == (
-            "seen elsewhere: zoo/prometheus (--prometheus-namespace zoo)"
+            "found in other namespaces: zoo/prometheus (--prometheus-namespace zoo)"
         )
 
 
@@ -249,7 +250,9 @@ def test_nothing_found_says_where_it_was_looked_for() -> None:
     ):
         find(api, ["monitoring", "ops"])
     message = str(caught.value)
-    assert message.startswith("no Prometheus in namespaces monitoring, ops; none was seen elsewhere; ")
+    assert message.startswith(
+        "no Prometheus in namespaces monitoring, ops; none was found in other namespaces; "
+    )
     assert "monitoring/prometheus:web is something else" in message
-    assert message.endswith("; give the address of one with --prometheus-url")
+    assert message.endswith("; set the address of one with --prometheus-url")
     assert "\n" not in message

@@ -154,7 +154,7 @@ def test_a_remote_read_is_partial_where_the_server_warns_of_its_begin() -> None:
 
 def test_lists_that_lack_data_are_none() -> None:
     """Pods that are not listed would not be asked for; whose owners are not listed would be guessed."""
-    said = "answered in part: receive series"
+    said = "returned incomplete data: receive series"
     with serving(lambda _: ok([], warnings=[DOWN])) as server, pytest.raises(WorldFailed, match=said):
         metrics(server.url).client.series("up", 0.0, 60.0, ("pod",))
     with serving(lambda _: vector([], warnings=[DOWN])) as server, pytest.raises(WorldFailed, match=said):

@@ -91,7 +91,7 @@ def test_what_cannot_be_read_is_missing_not_zero() -> None:
         usage = metrics.cpu_usage({"a": ["p1", "p2", "p3", "p4"]}, 0.0, 300.0)
     assert list(usage.containers) == ["z"]
     assert usage.warnings == (
-        "5 pods or containers have a usage, time or window that cannot be read: left out",
+        "5 pods or containers were ignored: their usage, time or window cannot be read",
     )
 
 

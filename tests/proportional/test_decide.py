@@ -62,8 +62,8 @@ def test_a_decision_has_everything_that_scripts_read() -> None:
         "kube-dns.limits.memory": "Set",
     }
     assert document["sentence"] == (
-        "At 25 cores and 10 nodes: kube-dns.requests.cpu is set to 250m; "
-        "kube-dns.limits.memory is set to 1Gi; kube-dns.requests.memory stays at 74Mi."
+        "The cluster has 25 cores and 10 nodes. The CPU request of kube-dns is set to 0.25 cores. The memory "
+        "limit of kube-dns is set to 1 GiB. The memory request of kube-dns stays at 74 MiB."
     )
 
 
@@ -81,28 +81,34 @@ FAR = {"inputs": {"cores": 20}}
 @pytest.mark.parametrize(
     ("smoothing", "current", "said"),
     [
-        ({}, "300m", ["stays at 300m"]),
-        ({}, "1", ["is set from 1 to 300m"]),
+        ({}, "300m", ["stays at 0.3 cores."]),
+        ({}, "1", ["changes from 1 core to 0.3 cores."]),
         (
             {"delayScaleDown": FAR | {"delaySeconds": 300}},
             "400m",
             [
-                "stays at 400m, though 300m is asked for: with 20 cores more it would be 500m",
-                "and it is not above that; not long enough for the delay of 5m",
+                (
+                    "stays at 0.4 cores although the target is 0.3 cores. It is lowered when it is above 0.5 "
+                    "cores"
+                ),
+                "(the target with 20 cores more) or when the target has been below it for 5m.",
             ],
         ),
         (
             {"delayScaleUp": FAR},
             "200m",
             [
-                "stays at 200m, though 300m is asked for: with 20 cores less it would be 100m",
-                "and it is not below that",
+                (
+                    "stays at 0.2 cores although the target is 0.3 cores. It is raised when it is below 0.1 "
+                    "cores"
+                ),
+                "(the target with 20 cores less).",
             ],
         ),
         (
             {"percentile": {}},
             "200m",
-            ["stays at 200m until 3 targets are in the window", "and would be 300m"],
+            ["stays at 0.2 cores until the window has 3 targets;", "the present target is 0.3 cores."],
         ),
     ],
 )
@@ -111,7 +117,7 @@ def test_every_reason_has_a_sentence_with_its_numbers(
 ) -> None:
     """A person can check it."""
     reason = decide(policy(TEN, smoothing=smoothing), _seen({CPU: current}, cores=30)).reason
-    assert reason.sentence == f"At 30 cores: kube-dns.requests.cpu {', '.join(said)}."
+    assert reason.sentence == f"The cluster has 30 cores. The CPU request of kube-dns {' '.join(said)}"
 
 
 def test_percentile_says_its_thresholds() -> None:
@@ -122,14 +128,14 @@ def test_percentile_says_its_thresholds() -> None:
         decision = decide(asked, Observation("dns", number * 10, {"cores": str(cores)}, {}), memory)
         memory = decision.memory
     assert (
-        "is set to 300m, which fits 0.8 of the window (the thresholds are 300m and 300m)"
-        in decision.reason.sentence
+        "is set to 0.3 cores, which covers 80% of the targets in the window (thresholds: 0.3 cores to "
+        "0.3 cores)" in decision.reason.sentence
     )
     held = decide(asked, Observation("dns", 50, {"cores": "20"}, {CPU: "300m"}), memory)
     assert held.reason.code is Code.HELD_BY_PERCENTILE
     assert (
-        "stays at 300m, though 200m is asked for: the window's thresholds are 300m and 300m"
-        in held.reason.sentence
+        "stays at 0.3 cores although the target is 0.2 cores: it is within the thresholds of the window, "
+        "0.3 cores to 0.3 cores" in held.reason.sentence
     )
 
 
@@ -138,14 +144,17 @@ def test_the_most_cautious_value_is_said() -> None:
     asked = policy(TEN, smoothing={"delayScaleDown": {"delaySeconds": 10}})
     memory = decide(asked, Observation("dns", 0, {"cores": "25"}, {CPU: "300m"})).memory
     decision = decide(asked, Observation("dns", 10, {"cores": "20"}, {CPU: "300m"}), memory)
-    assert "is set from 300m to 250m, the most cautious value of the delay; 200m" in decision.reason.sentence
+    assert (
+        "changes from 0.3 cores to 0.25 cores, as far as the delay allows; the present target is 0.2 cores"
+        in decision.reason.sentence
+    )
 
 
 def test_a_policy_without_a_function_has_nothing_to_set() -> None:
     """It is not wrong, and says so."""
     decision = decide(read_spec(TARGET | {"containers": [{"name": "a"}]}, "x"), _seen())
     assert (decision.reason.code, decision.actions) == (Code.UNCHANGED, ())
-    assert decision.reason.sentence == "The policy has no function, so there is nothing to set."
+    assert decision.reason.sentence == "The policy has no functions, so it sets no values."
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def test_pods_follow_the_cluster_in_place_and_nothing_restarts() -> None:
     assert run.requests() == [0.3] * 3
     assert run.requests("log") == [0.05] * 3
     assert (run.template(), run.restarts, set(run.workload.pods)) == (0.1, 0, pods)
-    assert run.status["message"] == "In place; nothing restarts."
+    assert run.status["message"] == "Pods are resized in place; nothing restarts."
     assert run.reason() == "Unchanged"
     assert run.status["podsAtTarget"] == "3/3"
     assert run.conditions == {"Ready": "Accepted", "Applied": "AllPods"}
@@ -54,7 +54,7 @@ def test_a_pod_born_from_the_old_template_gets_the_value_without_a_restart() -> 
     run.world.advance(30)
     assert sorted(map(str, run.requests())) == ["0.1", "0.1", "0.3", "0.3", "0.3"]
     decision = run.cycle()
-    assert "2 of 5 pods get it" in decision.reason.sentence
+    assert "2 of 5 pods do not have the values in force yet" in decision.reason.sentence
     assert run.requests() == [0.3] * 5
     assert run.restarts == 0
     assert run.reason() == "Unchanged"
@@ -121,7 +121,7 @@ def test_a_server_without_resize_gets_a_new_template() -> None:
     run.world.sizes.has_resize = False
     pods = set(run.workload.pods)
     assert run.reason() == "Set"
-    assert "can't change pods in place; every pod is replaced" in run.status["message"]
+    assert "cannot resize pods in place; every pod is replaced" in run.status["message"]
     assert run.template() == 0.3
     run.add_nodes(1)
     assert run.reason(1.0) in {"HeldByRollout", "HeldByCooldown"}
@@ -186,7 +186,7 @@ def test_a_node_that_cannot_change_pods_in_place_gets_new_ones() -> None:
     with patch.object(run.world.sizes, "resize", return_value=refused) as resize:
         assert [run.reason() for _ in range(2)] == ["Set", "Set"]
         assert resize.call_count == 1
-    assert "a node can't change pods in place; every pod is replaced" in run.status["message"]
+    assert "a node cannot resize pods in place; every pod is replaced" in run.status["message"]
     assert run.template() == 0.3
 
 
@@ -194,7 +194,10 @@ def test_a_request_above_its_limit_is_refused_before_anybody_is_asked() -> None:
     """With both numbers."""
     run = Run(containers=(Container("dns", 0.1, MEMORY, 0.2, MEMORY * 2),))
     assert run.reason() == "Refused"
-    assert "cpu of 0.3 cores is above the limit of 0.2" in run.status["lastDecision"]["sentence"]
+    assert (
+        "CPU request of dns, 0.3 cores, is above its limit of 0.2 cores"
+        in run.status["lastDecision"]["sentence"]
+    )
     assert run.our_writes() == 0
 
 

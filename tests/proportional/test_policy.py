@@ -279,11 +279,11 @@ def test_segments_that_would_make_the_result_fall_are_refused_with_an_example(
     segments: list[dict[str, Any]], example: str
 ) -> None:
     """Two sizes of which the larger would get less."""
-    with pytest.raises(BadInput, match="never make the result fall") as refused:
+    with pytest.raises(BadInput, match="whose result does not fall") as refused:
         read_spec(spec({"input": "cores", "slope": "1m", "segments": segments}), "x")
     assert example in str(refused.value)
     levels = {"resource": "cpu", "segments": [{"at": 0, "every": 10}, {"at": 15, "every": 1}]}
-    with pytest.raises(BadInput, match="never make the result fall while the value grows"):
+    with pytest.raises(BadInput, match="whose result does not fall while the value grows"):
         read_spec(spec({"input": "cores", "slope": "1m"}, quantization=levels), "x")
 
 

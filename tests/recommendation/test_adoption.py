@@ -79,7 +79,7 @@ class Slow(Forbidding):
     def annotate(self, workload: Any, annotations: Any, *, is_dry_run: bool = False) -> ApplyAnswer:
         if self.is_forbidden:
             self.is_forbidden = False
-            return ApplyAnswer(ApplyResult.LATE, "it took 4 s to say what is there, so nothing was sent")
+            return ApplyAnswer(ApplyResult.LATE, "it took 4 s to answer, so nothing was sent")
         return super().annotate(workload, annotations, is_dry_run=is_dry_run)
 
 

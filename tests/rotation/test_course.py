@@ -173,7 +173,7 @@ def test_the_next_wave_waits_until_the_last_is_whole_and_measured(name: str) -> 
     if code is Code.HELD_BY_COOLDOWN:
         assert decision.reason.numbers["seconds_left"] == 1
         assert decision.reason.sentence == (
-            "Wave 2 is whole again, and its usage is measured 1 s more before the next."
+            "All pods are ready after wave 2. Their usage is measured for another 1s before the next wave."
         )
 
 
@@ -241,8 +241,10 @@ def test_the_third_failure_holds_at_once() -> None:
     assert decision.reason.code is Code.FUTILE
     assert decision.actions == ()
     assert decision.reason.sentence.startswith(
-        "The rotation of 4 pods in 2 waves is over, since all that were planned have gone: the hottest pod "
-        "fell by 0.0 %, 34.8 % was predicted. 3 rotations in a row did not lower the hottest pod by 10 %"
+        "The rotation of 4 pods in 2 waves ended because all planned pods were evicted. The usage of the "
+        "hottest pod decreased by 0.0%; a decrease by 34.8% was predicted. 3 rotations in a row did not "
+        "lower "
+        "the usage of the hottest pod by 10%."
     )
 
 
@@ -253,7 +255,7 @@ def test_a_rotation_never_takes_more_than_it_planned(planned: int) -> None:
     assert len(decision.actions) == 1
     assert len(decision.held) == 3
     assert decision.held[0].sentence == (
-        "The rotation under way may take 1 more of the pods that it planned; the rest stay."
+        "The rotation in progress may evict 1 more of its planned pods; the others stay."
     )
 
 
@@ -283,22 +285,23 @@ def test_a_plan_counts_what_guards_held_back_of_it() -> None:
         (
             RotationResult(Ending.NOTHING_LEFT, 0, 0, 1, 1, 34.78, 31.0),
             (
-                "The rotation of 1 pod in 1 wave is over, since nothing is left to rotate: the hottest pod "
-                "fell by 31.0 %, 34.8 % was predicted."
+                "The rotation of 1 pod in 1 wave ended because no pod needs to be rotated any more. The "
+                "usage "
+                "of the hottest pod decreased by 31.0%; a decrease by 34.8% was predicted."
             ),
         ),
         (
             RotationResult(Ending.USED_UP, 0, 0, 2, 3, 20.0, -7.25),
             (
-                "The rotation of 3 pods in 2 waves is over, since all that were planned have gone: the "
-                "hottest pod rose by 7.2 %, 20.0 % was predicted."
+                "The rotation of 3 pods in 2 waves ended because all planned pods were evicted. The usage of "
+                "the hottest pod increased by 7.2%; a decrease by 20.0% was predicted."
             ),
         ),
         (
             RotationResult(Ending.INTERRUPTED, 0, 0, 1, 2, 20.0),
             (
-                "The rotation of 2 pods in 1 wave is over, since a rollout or the autoscaler came between, "
-                "so nothing can be compared; 20.0 % was predicted."
+                "The rotation of 2 pods in 1 wave ended because a rollout or the autoscaler changed the "
+                "workload. Its effect is unknown; a decrease by 20.0% was predicted."
             ),
         ),
     ],
@@ -312,7 +315,7 @@ def test_a_verdict_is_one_sentence(verdict: RotationResult, sentence: str) -> No
 @pytest.mark.parametrize("realised", [0.0, -0.0, -0.04, 0.04])
 def test_a_pod_that_stayed_as_hot_as_it_was_did_not_rise(realised: float) -> None:
     """The sign of a zero comes from far behind the point."""
-    assert "the hottest pod fell by 0.0 %" in describe(
+    assert "the hottest pod decreased by 0.0%" in describe(
         RotationResult(Ending.USED_UP, 0, 0, 1, 1, 20.0, realised)
     )
 
@@ -359,7 +362,7 @@ def test_a_rotation_of_which_nothing_went_is_none() -> None:
 )
 def test_a_memory_that_makes_no_sense_is_unknown(data: dict[str, Any]) -> None:
     """Nobody acts on half a memory."""
-    with pytest.raises(WorldFailed, match="a memory that cannot be read"):
+    with pytest.raises(WorldFailed, match="the state of the rotation is invalid"):
         load_memory(Ledger(memory={"rotation": data}))
 
 

@@ -26,8 +26,8 @@ TWENTY = [*seed_pods(), *(pod(f"z{i:02}", 0.7) for i in range(14))]
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"cpu_cores": None}, "but the usage of 1 pod over the window is unknown; what"),
-        ({"has_restarted": True}, "but the usage of 1 pod over the window is unknown; what"),
+        ({"cpu_cores": None}, "but the usage of 1 pod over the metrics window is unknown. The"),
+        ({"has_restarted": True}, "but the usage of 1 pod over the metrics window is unknown. The"),
     ],
     ids=["not measured", "restarted"],
 )

@@ -79,7 +79,7 @@ def test_a_pause_stops_everything_at_once() -> None:
     """Said between two cycles, it holds in the next."""
     scene, pauses = six_pods(1), Pauses()
     loop = loop_in(scene.world, Policies(ENFORCE), pauses=pauses)
-    pauses.who = "alice: incident"
+    pauses.who = "namespace shop is paused (alice: incident)"
     (decision,) = loop.cycle(scene.world.now).decisions
     assert decision.reason.code is Code.HELD_BY_PAUSE
     assert "alice: incident" in decision.reason.sentence
@@ -244,9 +244,9 @@ def test_a_silent_source_of_metrics_means_unknown_and_is_said() -> None:
     assert decision.reason.code is Code.METRICS_INCOMPLETE
     assert decision.reason.numbers["pods_unknown"] == 6
     assert decision.reason.sentence == (
-        "The source of the CPU usage did not answer in full (no answer), so nothing is decided from it."
+        "The source of the CPU usage returned incomplete data (no answer), so nothing is decided."
     )
-    assert report.failure == "the usage over 300 s is unknown: no answer"
+    assert report.failure == "the CPU usage over 5m is unknown: no answer"
     assert policies.status()["lastDecision"]["reason"] == "MetricsIncomplete"
     assert [event.reason for event in scene.world.actuator.events] == ["MetricsIncomplete"]
     assert len(beats) >= 4
@@ -264,5 +264,5 @@ def test_a_pod_that_became_unready_since_the_look_stops_the_deed() -> None:
     report = loop_in(scene.world, Policies(ENFORCE), on_step=break_one).cycle(scene.world.now)
     (outcome,) = report.outcomes
     assert outcome.result == "Outdated"
-    assert "1 other pod of the workload is away" in outcome.detail
+    assert "1 other pod of the workload became unavailable" in outcome.detail
     assert _evicted(scene) == []

@@ -30,7 +30,7 @@ def test_the_seeds_example_rotates_a_b_f_e_for_34_8_percent() -> None:
     assert numbers["average_hot_cores"] == 1.15
     assert numbers["average_rotated_cores"] == 0.75
     assert numbers["improvement_percent"] == pytest.approx(0.4 / 1.15 * 100, rel=1e-12)
-    assert "34.8 %" in decision.reason.sentence
+    assert "34.8%" in decision.reason.sentence
 
 
 def test_a_pod_exactly_at_the_threshold_is_not_hot() -> None:
@@ -221,10 +221,18 @@ def test_a_tolerance_without_measure_lets_nobody_be_hot() -> None:
 @pytest.mark.parametrize(
     ("kept", "young", "says"),
     [
-        ("abcdef", "", "No pod is hot, and all are protected: a is never evicted, since it has"),
-        ("abc", "def", "No pod that may go can be judged yet: none is measured, 10m old (minPodAge) and"),
-        ("", "abcdef", "No pod can be judged yet: none is 10m old (minPodAge) and without a restart."),
-        ("abc", "", "No pod is hot: the busiest, d, uses 0.1 cores, not above 1.05."),
+        ("abcdef", "", "No pod is hot, and all pods are protected: a is never evicted because it uses"),
+        (
+            "abc",
+            "def",
+            "No unprotected pod is a candidate yet: each is younger than 10m (minPodAge), restarted",
+        ),
+        (
+            "",
+            "abcdef",
+            "No pod is a candidate yet: all are younger than 10m (minPodAge) or restarted recently.",
+        ),
+        ("abc", "", "No pod is hot: the busiest pod, d, uses 0.1 cores, and the threshold is 1.05 cores."),
     ],
 )
 def test_nobody_to_judge_says_why(kept: str, young: str, says: str) -> None:
@@ -233,7 +241,7 @@ def test_nobody_to_judge_says_why(kept: str, young: str, says: str) -> None:
         pod(
             *(name, 0.1),
             age_seconds=1.0 if name in young else 9000.0,
-            protection="it has local storage" if name in kept else "",
+            protection="it uses local storage" if name in kept else "",
         )
         for name in "abcdef"
     ]
@@ -245,7 +253,7 @@ def test_nobody_to_judge_says_why(kept: str, young: str, says: str) -> None:
 def test_one_ready_pod_is_ready() -> None:
     """The sentence that most small workloads get."""
     assert decision_of(POLICY, world(pod("a", 0.1))).reason.sentence == (
-        "1 of 1 pods is ready, and rotation needs at least 3."
+        "1 of 1 pods is ready; rotation requires at least 3 (minReplicas)."
     )
 
 
@@ -254,4 +262,4 @@ def test_no_candidate_means_no_hot_pod() -> None:
     pods: list[PodLoad] = [msgspec.structs.replace(each, age_seconds=1.0) for each in seed_pods()]
     decision = decision_of(POLICY, world(*pods))
     assert decision.reason.code is Code.NO_HOT_PODS
-    assert "judged" in decision.reason.sentence
+    assert "candidate" in decision.reason.sentence

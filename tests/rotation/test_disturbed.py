@@ -205,7 +205,7 @@ def test_a_ledger_that_is_unknown_holds_its_workload_and_no_other(data: Mapping[
     report = loop_in(world, Policies(ALL), store=Forgetful(world, "a", data)).cycle(world.now)
     held, acted = report.decisions
     assert held.reason.code is Code.HELD_BY_BUDGET
-    assert "a ledger that cannot be read" in held.reason.sentence
+    assert "its content is invalid" in held.reason.sentence
     assert acted.reason.code is Code.ROTATE
     assert _accepted(report) == 1
 
@@ -223,7 +223,7 @@ def test_without_its_ledgers_nobody_acts_and_a_plan_goes_on() -> None:
     report = loop_in(world, Policies(ENFORCE), store=Unreachable()).cycle(world.now)
     assert [decision.reason.code for decision in report.decisions] == [Code.HELD_BY_BUDGET]
     assert report.outcomes == []
-    assert report.warnings == ["what was done before is unknown: no answer"]
+    assert report.warnings == ["the ledger of earlier actions cannot be read: no answer"]
     warned: list[str] = []
     ports = ports_in(world, store=Unreachable())
     decisions = plan(RotationPolicy(), ports, world.now, None, uses_dry_run=False, warn=warned.append)
@@ -242,4 +242,4 @@ def test_a_status_that_cannot_be_written_is_told() -> None:
     """It would otherwise be missing without a word."""
     world = _workloads("web")
     report = loop_in(world, Mute(ENFORCE | {"mode": "Preview"})).cycle(world.now)
-    assert report.warnings == ["the status of RotationPolicy shop/policy-0 was not written: forbidden"]
+    assert report.warnings == ["the status of RotationPolicy shop/policy-0 could not be written: forbidden"]

@@ -28,61 +28,61 @@ HOLDS: dict[str, tuple[Observation, Code, str, dict[str, Any]]] = {
     "opted out": (
         live(*seed_pods(), workload={"opt_out": "equipoise.dev/rotate=false"}),
         Code.OPTED_OUT,
-        "The workload is opted out by equipoise.dev/rotate=false.",
+        "The annotation equipoise.dev/rotate=false excludes the workload.",
         {},
     ),
     "protected namespace": (
         live(*seed_pods(), workload={"is_protected": True}),
         Code.OPTED_OUT,
-        "Nothing in shop is ever evicted.",
+        "Pods in namespace shop are never evicted.",
         {},
     ),
     "StatefulSet": (
         live(*seed_pods(), workload={"kind": "StatefulSet"}),
         Code.OPTED_OUT,
-        "A StatefulSet is rotated only where includeStatefulSets says so.",
+        "A StatefulSet is rotated only if includeStatefulSets is true.",
         {},
     ),
     "autoscaler paused": (
         live(*seed_pods(), workload={"autoscaler_pause": "ScaledObject web has paused=true"}),
         Code.HELD_BY_PAUSE,
-        "Its autoscaler is paused: ScaledObject web has paused=true.",
+        "The autoscaling of the workload is paused: ScaledObject web has paused=true.",
         {},
     ),
     "unobserved generation": (
         live(*seed_pods(), workload={"is_observed": False}),
         Code.HELD_BY_ROLLOUT,
-        "Its newest spec has not been taken up by its controller yet.",
+        "The controller has not processed the newest spec of the workload yet.",
         {"replicas_updated": 6, "replicas_seen": 6},
     ),
     "not all updated": (
         live(*seed_pods(), workload={"replicas_updated": 2, "replicas_seen": 7}),
         Code.HELD_BY_ROLLOUT,
-        "A rollout is under way: 2 of 7 pods are of the newest version.",
+        "A rollout is in progress: 2 of 7 pods have the newest version.",
         {"replicas_updated": 2, "replicas_seen": 7},
     ),
     "two ReplicaSets": (
         live(*(msgspec.structs.replace(each, revision=f"rs-{each.name < 'c'}") for each in seed_pods())),
         Code.HELD_BY_ROLLOUT,
-        "A rollout is under way: its pods are of 2 versions.",
+        "A rollout is in progress: the pods have 2 versions.",
         {"replicas_updated": 6, "replicas_seen": 6},
     ),
     "one unready": (
         live(*_changed("c", is_ready=False)),
         Code.HELD_BY_HEALTH,
-        "5 of 6 pods are ready (c is not); rotation waits until the workload is whole.",
+        "5 of 6 pods are ready (c is not). Rotation waits until all of them are.",
         {"pods_ready": 5, "pods_unready": 1, "replicas_wanted": 6},
     ),
     "one missing": (
         live(*seed_pods(), workload={"replicas_wanted": 7}),
         Code.HELD_BY_HEALTH,
-        "6 of 7 pods are ready; rotation waits until the workload is whole.",
+        "6 of 7 pods are ready. Rotation waits until all of them are.",
         {"pods_ready": 6, "pods_unready": 0, "replicas_wanted": 7},
     ),
     "one terminating beside a whole workload": (
         live(*seed_pods(), pod("g", None, is_ready=False, is_leaving=True), workload={"replicas_wanted": 6}),
         Code.HELD_BY_HEALTH,
-        "6 of 6 pods are ready (g is not); rotation waits until the workload is whole.",
+        "6 of 6 pods are ready (g is not). Rotation waits until all of them are.",
         {"pods_ready": 6, "pods_unready": 1, "replicas_wanted": 6},
     ),
     "scaling": (
@@ -94,31 +94,34 @@ HOLDS: dict[str, tuple[Observation, Code, str, dict[str, Any]]] = {
     "at its maximum": (
         live(*seed_pods(), hpa={"replicas_max": 6}),
         Code.HELD_BY_SCALING,
-        "HPA keda-hpa-web is at its maximum of 6 replicas, with no pod to spare.",
+        "HPA keda-hpa-web is at its maximum of 6 replicas, so no pod can be spared.",
         {"replicas_wanted": 6, "replicas_max": 6},
     ),
     "just scaled": (
         live(*seed_pods(), hpa={"scaled_seconds": 299.0}),
         Code.HELD_BY_SCALING,
-        "HPA keda-hpa-web scaled 299 s ago, and usage over 300 s still mixes before and after.",
+        (
+            "HPA keda-hpa-web scaled the workload 4m59s ago; the usage over 5m still includes samples from "
+            "before."
+        ),
         {"scaled_seconds": 299.0},
     ),
     "just scaled, by a clock ahead of ours": (
         live(*seed_pods(), hpa={"scaled_seconds": -0.4}),
         Code.HELD_BY_SCALING,
-        "HPA keda-hpa-web scaled 0 s ago, and usage over 300 s still mixes before and after.",
+        "HPA keda-hpa-web scaled the workload 0s ago; the usage over 5m still includes samples from before.",
         {"scaled_seconds": -0.4},
     ),
     "about to scale up": (
         live(*_under(0.6)),
         Code.HELD_BY_SCALING,
-        "The mean usage is 119 % of what HPA keda-hpa-web wants, so it is about to scale up.",
+        "The mean usage is 119% of the target of HPA keda-hpa-web, so the HPA is about to scale up.",
         {"usage_ratio": pytest.approx(5 / 6 / 0.7)},
     ),
     "about to scale down": (
         live(*_under(0.3)),
         Code.HELD_BY_SCALING,
-        "The mean usage is 83 % of what HPA keda-hpa-web wants, so it is about to scale down.",
+        "The mean usage is 83% of the target of HPA keda-hpa-web, so the HPA is about to scale down.",
         {"usage_ratio": pytest.approx(3.5 / 6 / 0.7)},
     ),
 }
@@ -238,7 +241,7 @@ def test_from_a_file_only_the_algorithm_decides() -> None:
     assert len(decision_of(POLICY, msgspec.structs.replace(seen, workload=None)).actions) == 4
 
 
-PROTECTED = "it has local storage"
+PROTECTED = "it uses local storage"
 
 
 @pytest.mark.parametrize("name", "abcdef")
@@ -261,7 +264,8 @@ def test_a_hot_pod_that_is_protected_says_why_it_stays() -> None:
     decision = decision_of(POLICY, live(*pods))
     assert decision.reason.code is Code.OPTED_OUT
     assert decision.reason.sentence == (
-        "a is hot with 1.2 cores, but never evicted, since it has local storage. 2 pods are protected."
+        "a is hot with 1.2 cores, but it is never evicted because it uses local storage. 2 pods are "
+        "protected."
     )
     assert (decision.actions, decision.held) == ((), ())
     assert decision.reason.numbers["pods_protected"] == 2
@@ -281,9 +285,8 @@ def test_a_futile_workload_waits_until_its_time_and_says_both() -> None:
     held = decision_of(POLICY, live(*seed_pods()), memory)
     assert held.reason.code is Code.FUTILE
     assert held.reason.sentence == (
-        "4 rotations in a row did not lower the hottest pod by 10 %: most likely the imbalance follows the "
-        "load, not the pod, or the node that new pods came back to. The next try is after 2027-01-15 10:00 "
-        "UTC."
+        "4 rotations in a row did not lower the usage of the hottest pod by 10%. The imbalance probably "
+        "follows the load or the node, not the pod. The next attempt is after 2027-01-15 10:00 UTC."
     )
     assert held.reason.numbers["rotations_failed"] == 4
     assert held.reason.numbers["futile_until"] == 1_800_007_200.0

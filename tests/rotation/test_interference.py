@@ -120,7 +120,7 @@ def test_nothing_is_rotated_where_the_cluster_and_we_live(place: str) -> None:
     loop = loop_in(world, Policies(ENFORCE, namespace=place), namespaces_protected={"kube-system", "shop"})
     (decision,) = loop.cycle(world.now).decisions
     assert decision.reason.code is Code.OPTED_OUT
-    assert decision.reason.sentence == f"Nothing in {place} is ever evicted."
+    assert decision.reason.sentence == f"Pods in namespace {place} are never evicted."
 
 
 def test_a_budget_that_forbids_blocks_before_anything_is_asked() -> None:
@@ -305,7 +305,7 @@ def test_a_template_that_protects_its_pods_keeps_them(changes: dict[str, Any]) -
     for decision in run.run(3):
         assert decision.reason.code is Code.OPTED_OUT
         assert decision.reason.numbers["pods_protected"] == 6
-        assert "never evicted, since" in decision.reason.sentence
+        assert "never evicted because" in decision.reason.sentence
     assert run.evictions == []
     if "has_local_storage" in changes:
         assert Run(world, workload, {"includeLocalStorage": True}).cycle().reason.code is Code.ROTATE

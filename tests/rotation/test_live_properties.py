@@ -45,7 +45,7 @@ def _pods(draw: Any) -> tuple[PodLoad, ...]:
                 has_restarted=odd and draw(st.booleans()),
                 uid=f"u-{number}",
                 ready_seconds=draw(_SECONDS) if odd else 4000.0,
-                protection=draw(st.sampled_from(["", "it has local storage"])) if odd else "",
+                protection=draw(st.sampled_from(["", "it uses local storage"])) if odd else "",
                 is_leaving=False,
                 revision=draw(st.sampled_from(["rs-1", "rs-2"])) if odd else "rs-1",
             )

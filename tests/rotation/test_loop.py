@@ -193,7 +193,7 @@ def test_nothing_is_decided_from_a_part_of_the_usage() -> None:
     (decision,) = plan_alone(RotationPolicy(), world, world, NOW, "shop", warn=told.append)
     assert (decision.reason.code, decision.actions, decision.held) == (Code.METRICS_INCOMPLETE, (), ())
     assert decision.reason.sentence == (
-        "The source of the CPU usage did not answer in full (store 10.0.0.7:10901 is down), "
+        "The source of the CPU usage returned incomplete data (store 10.0.0.7:10901 is down), "
         "so nothing is decided from it."
     )
     assert told == ["test: store 10.0.0.7:10901 is down"]
@@ -218,7 +218,8 @@ def test_a_pod_that_was_measured_for_a_part_of_the_window_is_unknown(name: str) 
     assert (decision.reason.code, decision.actions) == (Code.METRICS_INCOMPLETE, ())
     assert decision.reason.numbers["pods_unknown"] == 1
     assert decision.reason.sentence == (
-        "5 of 6 ready pods have fresh CPU samples over the whole window (83 %), and at least 90 % are needed."
+        "5 of 6 ready pods (83%) have fresh CPU samples for the entire metrics window; at least 90% are "
+        "required."
     )
 
 

@@ -50,9 +50,9 @@ def test_a_plan_asks_the_server_once_and_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("result", "code", "words"),
     [
-        (EvictionResult.BLOCKED, Code.PDB_BLOCKED, "The server would refuse"),
-        (EvictionResult.REFUSED, Code.PDB_BLOCKED, "The server would refuse"),
-        (EvictionResult.GONE, Code.HELD_BY_HEALTH, "has gone since it was looked at"),
+        (EvictionResult.BLOCKED, Code.PDB_BLOCKED, "The API server would refuse"),
+        (EvictionResult.REFUSED, Code.PDB_BLOCKED, "The API server would refuse"),
+        (EvictionResult.GONE, Code.HELD_BY_HEALTH, "no longer exists"),
     ],
 )
 def test_what_the_server_would_refuse_is_held(result: EvictionResult, code: Code, words: str) -> None:
@@ -70,7 +70,9 @@ def test_without_the_right_to_evict_a_plan_counts_and_says_so() -> None:
     scene = six_pods(1)
     decision, warned = _plan(scene, actuator=RefusingActuator(scene.world, EvictionResult.FORBIDDEN))
     assert decision.reason.code is Code.ROTATE
-    assert warned == ["the right to evict is missing, so budgets were counted and the server was not asked"]
+    assert warned == [
+        "the right to evict is missing, so only the status of the PodDisruptionBudgets was used"
+    ]
 
 
 def test_a_plan_knows_of_the_operators_rotation() -> None:
@@ -89,7 +91,7 @@ def test_a_plan_without_metrics_fails() -> None:
     """Nobody can say what to rotate."""
     scene = six_pods(1)
     scene.world.faults.add(FaultKind.METRICS_OUTAGE, seconds=60)
-    with pytest.raises(WorldFailed, match="the usage over 300 s is unknown"):
+    with pytest.raises(WorldFailed, match="the CPU usage over 5m is unknown"):
         _plan(scene)
 
 
@@ -199,7 +201,7 @@ def test_a_command_goes_on_until_its_rotation_is_verified() -> None:
     assert done.decision.reason.code is Code.ROTATE
     assert [action.pod for action in done.decision.actions] == [done.outcomes[0].action.pod]
     assert [outcome.result for outcome in done.outcomes] == ["Accepted"]
-    assert "is over, since nothing is left to rotate" in done.decision.reason.sentence
+    assert "ended because no pod needs to be rotated any more" in done.decision.reason.sentence
     assert done.decision.reason.numbers["realised_improvement_percent"] > 10
     assert told[0] == "Rotate"
     assert len(told) == len(diary.records)
@@ -221,7 +223,7 @@ def test_a_command_that_runs_out_of_time_names_what_is_open() -> None:
     scene = six_pods(1)
     rotating, _ = _alone(scene)
     with pytest.raises(
-        WorldFailed, match=r"shop/web: not verified within 600 s \(HeldBy.+\); the ledger remembers"
+        WorldFailed, match=r"shop/web: the rotation did not end within 10m \(HeldBy.+\); run `equipoise"
     ):
         rotating.run(600)
     run = run_in(scene, {"cooldown": "2h"})
@@ -235,14 +237,14 @@ def test_the_verdict_on_an_earlier_rotation_is_not_told_of_this_one() -> None:
     """Stopped after its first wave, it is not verified, however the one before it ended."""
     scene = six_pods(1)
     (earlier,) = _alone(scene)[0].run(7200)
-    assert "is over" in earlier.decision.reason.sentence
+    assert " ended because " in earlier.decision.reason.sentence
     scene.world.advance(1000)
     rotating, _ = _alone(scene)
     with pytest.raises(WorldFailed, match="not verified within 300 s"):
         rotating.run(300)
     (done,) = rotating.results.values()
     assert [outcome.result for outcome in done.outcomes] == ["Accepted"]
-    assert (done.result, "is over" in done.decision.reason.sentence) == ("", False)
+    assert (done.result, " ended because " in done.decision.reason.sentence) == ("", False)
 
 
 def test_an_eviction_whose_answer_is_lost_counts_and_is_verified() -> None:

@@ -116,13 +116,13 @@ def test_a_rotation_that_helps_is_balanced_and_says_so_everywhere() -> None:
     assert status["rotatedAt"].endswith("Z")
     events = scene.world.actuator.events
     (entry,) = run.gone
-    sent = [event for event in events if event.sentence.startswith(f"Eviction of {entry.pod}: Accepted. ")]
+    sent = [event for event in events if event.sentence.startswith(f"Evicted {entry.pod}. ")]
     assert [event.about.kind for event in sent] == ["Deployment", "Pod"]
     assert sent[1].about.uid == entry.uid
     assert {event.reason for event in sent} == {"Rotate"}
     assert not any(event.is_warning for event in sent)
     (over,) = [
-        event for event in events if event.sentence.startswith("The rotation of 1 pod in 1 wave is over")
+        event for event in events if event.sentence.startswith("The rotation of 1 pod in 1 wave ended")
     ]
     assert over.about.kind == "Deployment"
     numbers = run.reports[-1].decisions[0].reason.numbers
@@ -158,7 +158,7 @@ def test_three_cycles_in_a_row_come_before_the_first_eviction_and_none_before_th
     run = run_in(six_pods(1), is_debounced=True)
     first, second, third = run.run(3)
     assert [first.reason.code, second.reason.code] == [Code.HELD_BY_THRESHOLD] * 2
-    assert first.reason.sentence.endswith("was hot in 1 cycle in a row, and 3 are needed.")
+    assert first.reason.sentence.endswith("has been hot for 1 cycle in a row; 3 are required.")
     assert third.reason.code is Code.ROTATE
     assert len(run.gone) == 1
     run.until_evicted(2)

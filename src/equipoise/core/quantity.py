@@ -193,7 +193,7 @@ def parse_moment(text: object, zone: tzinfo | None = None) -> float:
 def check_moment(at: float) -> float:
     """Return these Unix seconds; raise ValueError outside the years 1 to 9999."""
     if not MOMENT_MIN <= at <= MOMENT_MAX:
-        raise ValueError(f"expected seconds since 1970, of the years 1 to 9999, got {at:g}")
+        raise ValueError(f"expected seconds since 1970, of the years 1 to 9999, got {at:.0f}")
     return at
 
 
@@ -225,10 +225,15 @@ def print_cores(cores: float) -> str:
     return f"{number} core{'' if number == '1' else 's'}"
 
 
+def print_exact(nanos: int) -> str:
+    """Return an exact amount as a plain number, without a suffix: `0.305`, `15.999`, `1610612736`."""
+    amount, rest = divmod(abs(nanos), NANO)
+    return f"{'-' if nanos < 0 else ''}{amount}.{rest:09}".rstrip("0").rstrip(".")
+
+
 def print_exact_cores(nanos: int) -> str:
     """Return an exact amount of CPU, which is not rounded to three digits: `0.305 cores`, `1234.5 cores`."""
-    number = f"{nanos / NANO:.9f}".rstrip("0").rstrip(".")
-    return f"{number} core{'' if number == '1' else 's'}"
+    return f"{print_exact(nanos)} core{'' if nanos == NANO else 's'}"
 
 
 def print_bytes(amount: float) -> str:

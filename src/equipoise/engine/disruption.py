@@ -106,7 +106,8 @@ class Waiting(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         names = ", ".join(budget.name for budget in self.budgets)
         if len(self.budgets) > 1:
-            return f"Kubernetes evicts no pod of several PodDisruptionBudgets; {self.pod.name} has {names}"
+            several = f"several PodDisruptionBudgets ({names}) select {self.pod.name}"
+            return f"{several}, and Kubernetes does not evict such a pod"
         (budget,) = self.budgets
         if not budget.is_current:
             return f"Kubernetes has not processed the PodDisruptionBudget {names} yet"

@@ -201,5 +201,5 @@ def failed_decision(failed: FailedTurn, outcomes: Sequence[Outcome] = ()) -> Dec
 def failed_reason(failed: FailedTurn) -> Reason:
     error = failed.error.rstrip(".") or "the error has no message"
     where = " The log has the traceback; please report it." if failed.is_bug else ""
-    sentence = f"An internal error stopped its processing: {error}. Everything else continued.{where}"
+    sentence = f"The processing failed: {error}. Nothing else is affected.{where}"
     return Reason(Code.INTERNAL_ERROR, sentence)

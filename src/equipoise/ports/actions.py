@@ -73,7 +73,7 @@ class ApplyAnswer:
 
     result: ApplyResult
     detail: str = ""
-    """Why nothing was changed, as a clause: `HorizontalPodAutoscaler shop/web belongs to Helm`."""
+    """Why nothing was changed, as a clause: `HorizontalPodAutoscaler shop/web is managed by Helm`."""
     owner: str = ""
     """The other owner for `NOT_OURS`: an owner reference, a tool or a field manager."""
 

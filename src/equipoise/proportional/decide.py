@@ -8,7 +8,7 @@ A decision has one sentence about all values, and the numbers from which it foll
 size of a recorded series in turn.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -311,7 +311,7 @@ def _clause(policy: ScalingPolicySpec, slot: Slot, assessment: Assessment) -> st
             return f"{slot.words} {stays} {until}; the present target is {target}"
     stays = f"{slot.words} stays at {slot.amount(current or 0)} although the target is {target}"
     is_lower = assessment.targets[slot.key] < (current or 0)
-    return f"{stays}: {'; '.join(_why_held(policy, slot, smoothed, is_lower=is_lower))}"
+    return f"{stays}{_why_held(policy, slot, smoothed, is_lower=is_lower)}"
 
 
 def _why_set(
@@ -325,27 +325,23 @@ def _why_set(
     return "" if target == applied else f", as far as the delay allows; the present target is {target}"
 
 
-def _why_held(
-    policy: ScalingPolicySpec, slot: Slot, smoothed: SmoothedValue, *, is_lower: bool
-) -> Iterator[str]:
+def _why_held(policy: ScalingPolicySpec, slot: Slot, smoothed: SmoothedValue, *, is_lower: bool) -> str:
+    """Return what keeps the value, and when it changes, as the end of a sentence."""
     has_percentile = policy.smoothing.percentile is not None
     if has_percentile and smoothed.low is not None and smoothed.high is not None:
         between = f"{slot.amount(smoothed.low)} to {slot.amount(smoothed.high)}"
-        yield f"it is within the thresholds of the window, {between}"
-        return
+        return f": it is within the thresholds of the window, {between}"
     delay = policy.smoothing.delay_down if is_lower else policy.smoothing.delay_up
     edge = smoothed.high if is_lower else smoothed.low
+    when = []
     if delay is not None and delay.inputs and edge is not None:
         shift = print_list(_size(name, amount.nanos) for name, amount in delay.inputs.items())
-        more, sides = ("more", ("above", "lowered")) if is_lower else ("less", ("below", "raised"))
-        beyond, moved = sides
-        yield (
-            f"with {shift} {more} the target would be {slot.amount(edge)}, and only a value {beyond} that is "
-            f"{moved} at once"
-        )
+        more, beyond = ("more", "above") if is_lower else ("less", "below")
+        when.append(f"it is {beyond} {slot.amount(edge)} (the target with {shift} {more})")
     if delay is not None and delay.delay_seconds is not None:
         side = "below" if is_lower else "above"
-        yield f"the target has not been {side} it for {print_seconds(delay.delay_seconds)}"
+        when.append(f"the target has been {side} it for {print_seconds(delay.delay_seconds)}")
+    return f". It is {'lowered' if is_lower else 'raised'} when {' or when '.join(when)}" if when else ""
 
 
 class SizeRow(NamedTuple):

@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
-from equipoise.core.quantity import NANO, Quantity
+from equipoise.core.quantity import NANO, Quantity, print_exact
 from equipoise.crd.fields import (
     Amount,
     AmountAboveZero,
@@ -152,8 +152,8 @@ def _rising(segments: tuple[Segment, ...], what: str, *, slack: bool) -> tuple[S
     if (found := fall(cuts, slack=slack)) is not None:
         raise ValueError(
             f"expected segments whose result does not fall while the {what} grows, got "
-            f"{Quantity(found.low)} rounded to {Quantity(found.low_result)}, but "
-            f"{Quantity(found.high)} to {Quantity(found.high_result)}"
+            f"{print_exact(found.low)} rounded to {print_exact(found.low_result)}, but "
+            f"{print_exact(found.high)} to {print_exact(found.high_result)}"
         )
     return segments
 

@@ -244,7 +244,8 @@ class SimApplier:
             return ApplyAnswer(ApplyResult.REFUSED, detail)
         for hpa in self._state.hpas:
             if hpa is not there and hpa.workload.ref == target:
-                detail = f"HorizontalPodAutoscaler {namespace}/{hpa.name} already scales it and is managed by {hpa.manager}"
+                scales = f"HorizontalPodAutoscaler {namespace}/{hpa.name} already scales it"
+                detail = f"{scales} and is managed by {hpa.manager}"
                 return ApplyAnswer(ApplyResult.NOT_OURS, detail, hpa.manager)
         if target in self._state.autoscaler_pauses:
             return ApplyAnswer(ApplyResult.NOT_OURS, f"ScaledObject {target.subject} scales it", "KEDA")

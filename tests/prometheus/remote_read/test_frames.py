@@ -91,7 +91,7 @@ def test_an_error_that_comes_as_text_after_good_frames_is_told(text: str) -> Non
     found, error = read(frame(b"good") + text.encode())
     assert found == [b"good"]
     assert isinstance(error, DamagedFrame)
-    assert str(error).startswith(f"the server broke off: {text[:20]}".strip())
+    assert str(error).startswith(f"the server aborted: {text[:20]}".strip())
 
 
 def test_a_frame_beyond_the_limit_is_refused_before_it_is_held() -> None:
