@@ -42,7 +42,8 @@ REFERENCES = {
 REASONS = ROOT / "docs" / "reference" / "reasons.md"
 METRICS = ROOT / "docs" / "reference" / "metrics.md"
 GROUP_NOTES = {
-    "Guards": "A guard holds actions and never adds one. If it holds all actions, the decision has its reason.\n\n",
+    "Guards": "A guard holds actions and never adds one. If it holds all actions, its reason is the "
+    "decision's.\n\n",
 }
 OPTIONS = ROOT / "docs" / "reference" / "options.md"
 

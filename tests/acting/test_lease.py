@@ -308,7 +308,7 @@ def test_at_the_end_of_all_epochs_nobody_leads_and_every_replica_says_why() -> N
         for replica in replicas:
             assert replica.epoch() is None
             said = str(replica.last_error)
-            assert "leaseTransitions is 2147483647 and the API takes no higher number" in said
+            assert "leaseTransitions is 2147483647, the highest number that the API accepts" in said
             assert "kubectl delete lease -n equipoise-system operator" in said
         assert api.objects[PATH]["spec"]["leaseTransitions"] == TOP
         del api.objects[PATH]

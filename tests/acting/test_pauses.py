@@ -68,7 +68,7 @@ def _seen(time: Time, **annotations: dict[str, str]) -> Iterator[NamespacePauses
 def test_a_paused_namespace_is_paused_and_its_neighbour_is_not() -> None:
     """The annotation's words are shown wherever something is held."""
     with _seen(Time(), shop={PAUSED: "alice: load test"}, yard={}, equipoise_system={}) as pauses:
-        assert pauses.pause_of("shop") == "namespace shop is paused: alice: load test"
+        assert pauses.pause_of("shop") == "namespace shop is paused (alice: load test)"
         assert pauses.pause_of("yard") is None
 
 
@@ -95,7 +95,7 @@ def test_not_knowing_raises() -> None:
     """Before the first list, for a namespace that nobody heard of, and when the server fell silent."""
     time = Time()
     with _seen(time, shop={}) as pauses:
-        with pytest.raises(WorldFailed, match="namespace nowhere: not known"):
+        with pytest.raises(WorldFailed, match="namespace nowhere: not found"):
             pauses.pause_of("nowhere")
         time.now += 4.9
         assert pauses.pause_of("shop") is None
@@ -181,6 +181,6 @@ def test_a_stop_is_believed_only_when_the_namespace_comes_back_with_it(answer: o
     with (
         playing(script) as player,
         session(player.url) as client,
-        pytest.raises(WorldFailed, match="something else than was asked for"),
+        pytest.raises(WorldFailed, match="unexpected content"),
     ):
         pause(client, "shop", "alice")

@@ -157,4 +157,4 @@ def test_a_removal_is_believed_only_when_the_server_says_so(
     world.removed = answer
     done = equipoise("retire", "--kubeconfig", str(tmp_path / "kubeconfig"))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "something else than was asked for" in done.stderr
+    assert "unexpected content" in done.stderr

@@ -28,7 +28,7 @@ def test_labels_keep_their_names_unless_others_are_given() -> None:
     [
         ("pod", "--prometheus-label: expected NAME=VALUE, got 'pod'"),
         ("node=n", "--prometheus-label: expected namespace, pod or container, got 'node'"),
-        ("pod=a b", "'a b' is not a label name"),
+        ("pod=a b", "expected a label name, got 'a b'"),
         ("pod=namespace", "three different names were expected"),
     ],
 )

@@ -63,7 +63,7 @@ def owned_by(kind: str, name: str) -> list[dict[str, Any]]:
 def test_whose_an_hpa_is_comes_from_all_that_tells(found: dict[str, Any], owner: str) -> None:
     """A label that anybody can write does not make it ours; a name is one line."""
     server = Scripted(**{f"GET {HPAS}/web": found})
-    detail = f"HorizontalPodAutoscaler shop/web belongs to {owner}"
+    detail = f"HorizontalPodAutoscaler shop/web is managed by {owner}"
     assert server.apply() == ApplyAnswer(ApplyResult.NOT_OURS, detail, owner)
     assert server.written == []
 

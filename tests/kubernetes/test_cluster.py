@@ -134,7 +134,7 @@ def test_a_cache_that_was_cut_off_is_no_longer_believed() -> None:
         clock.now += AGE_MAX_SECONDS - 1
         assert len(cluster.pods()) == 2
         clock.now += 2
-        with pytest.raises(Unreachable, match="the pods are unknown: the API server last told of them"):
+        with pytest.raises(Unreachable, match="the pods are unknown: the last answer of the API server is"):
             cluster.pods()
         with pytest.raises(Unreachable, match="the deployments are unknown"):
             cluster.workloads()
@@ -193,7 +193,7 @@ def test_a_list_that_is_none_is_told_in_one_line(body: bytes, why: str) -> None:
         pytest.raises(BadAnswer, match=why) as caught,
     ):
         KubernetesCluster(client).pods()
-    assert str(caught.value).startswith(f"{player.url} answered GET /api/v1/pods with something else")
+    assert str(caught.value).startswith(f"{player.url} answered GET /api/v1/pods with unexpected content")
 
 
 def test_an_unreadable_quantity_is_a_warning() -> None:

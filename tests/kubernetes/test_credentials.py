@@ -99,7 +99,11 @@ FAULTS: list[tuple[ExecConfig, type[EquipoiseError], str]] = [
         CredentialFailed,
         "not found (get it there)",
     ),
-    (plugin("pass", interactiveMode="Always"), BadInput, "interactiveMode: it needs a terminal"),
+    (
+        plugin("pass", interactiveMode="Always"),
+        BadInput,
+        "interactiveMode: expected Never or IfAvailable, got Always",
+    ),
     (plugin("pass", interactiveMode="Sometimes"), BadInput, "expected Never or IfAvailable, got 'Sometimes'"),
     (plugin("pass", "client.authentication.k8s.io/v1alpha1"), BadInput, "apiVersion: expected"),
 ]
@@ -120,7 +124,7 @@ def test_whatever_a_plugin_does_wrong_is_one_clear_line(
 def test_a_plugin_that_hangs_is_ended_with_its_children() -> None:
     """Even when a child of it keeps the pipes open."""
     code = "import subprocess,sys; subprocess.run([sys.executable,'-S','-c','import time; time.sleep(60)'])"
-    with pytest.raises(CredentialFailed, match="did not end in time"):
+    with pytest.raises(CredentialFailed, match="did not exit in time"):
         given_by(plugin(code), timeout_seconds=0.3)
 
 

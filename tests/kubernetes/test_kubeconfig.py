@@ -134,7 +134,10 @@ def test_a_missing_or_unreadable_file_is_bad_input(tmp_path: Path) -> None:
         find_target(environment={"KUBECONFIG": "/no/file"})
     with pytest.raises(BadInput, match="is a directory"):
         find_target(str(tmp_path))
-    with pytest.raises(BadInput, match="no cluster: --kubeconfig and KUBECONFIG are not set, this is no pod"):
+    with pytest.raises(
+        BadInput,
+        match="no cluster: --kubeconfig and KUBECONFIG are not set, this process does not run in a pod",
+    ):
         find_target(environment={"HOME": str(tmp_path)})
 
 
@@ -204,7 +207,7 @@ def test_a_pod_uses_its_service_account(tmp_path: Path) -> None:
     account = tmp_path / "account"
     account.mkdir()
     environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443", "HOME": str(home)}
-    with pytest.raises(BadInput, match="token is absent"):
+    with pytest.raises(BadInput, match="token does not exist"):
         find_target(environment=environment, service_account_folder=account)
     for name, content in (("token", "t"), ("ca.crt", "x"), ("namespace", "ops\n")):
         (account / name).write_text(content)

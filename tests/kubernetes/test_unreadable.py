@@ -193,7 +193,7 @@ def test_what_is_no_list_of_objects_with_names_is_not_taken_for_an_empty_one(bod
     with (
         playing(lambda _, stage: stage.answer(body)) as player,
         session(player.url, world=Time().world()) as client,
-        pytest.raises(WorldFailed, match=rf"answered GET /api/v1/pods with something else .*{why}"),
+        pytest.raises(WorldFailed, match=rf"answered GET /api/v1/pods with unexpected content.*{why}"),
     ):
         list_kind(client, PODS)
 
@@ -267,7 +267,7 @@ def test_a_node_that_cannot_be_read_makes_the_size_of_the_cluster_unknown() -> N
             if reflector.kind.plural == "nodes":
                 reflector.step()
         for cluster in (KubernetesCluster(client), cached):
-            with pytest.raises(WorldFailed, match="the node odd cannot be read, so the cluster's size"):
+            with pytest.raises(WorldFailed, match="node odd cannot be read, so the cluster's size"):
                 cluster.nodes()
         stop_all(cached.reflectors)
 

@@ -157,7 +157,7 @@ def test_a_service_that_does_not_answer_is_not_passed_over(silent: str, others: 
     said = f"it is unknown which Prometheus to use: monitoring/{silent}:web does not answer ("
     assert message.startswith(said)
     assert "no endpoints available" in message
-    assert f"; these answer: monitoring/{others[0]}:web" in message
+    assert f"; monitoring/{others[0]}:web" in message
     assert "--prometheus-url" in message
 
 

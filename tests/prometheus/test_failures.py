@@ -43,7 +43,7 @@ def client(url: str, **limits: Any) -> PrometheusClient:
 
 
 FAILURES: dict[str, tuple[Response, type[PrometheusFailed], str]] = {
-    "no credentials": (Response(401, b"Unauthorized"), Unauthorized, "credentials expected"),
+    "no credentials": (Response(401, b"Unauthorized"), Unauthorized, "it requires credentials"),
     "no right": (Response(403, b""), Unauthorized, "right to query"),
     "unreadable query": (failed(400, "bad_data", "1:5: parse error"), BadQuery, "1:5: parse error"),
     "too fine": (
@@ -81,19 +81,19 @@ FAILURES: dict[str, tuple[Response, type[PrometheusFailed], str]] = {
     "TLS wanted": (
         Response(400, b"Client sent an HTTP request to an HTTPS server.\n"),
         TlsFailed,
-        "https:// address is expected",
+        "expected an https:// address",
     ),
     "query too long": (Response(414, b""), TooHeavy, "length"),
     "other JSON": (Response(200, b'{"kind":"PodList","items":[]}'), NotPrometheus, "other JSON"),
     "other JSON list": (Response(200, b"[1,2]"), NotPrometheus, "other JSON"),
     "other status": (Response(200, b'{"status":"green","data":{}}'), NotPrometheus, "'green'"),
     "empty body": (Response(200, b""), Malformed, "empty body"),
-    "truncated JSON": (Response(200, ENVELOPE + b'[{"metric":{},"va'), Malformed, "cut off"),
+    "truncated JSON": (Response(200, ENVELOPE + b'[{"metric":{},"va'), Malformed, "truncated"),
     "no JSON": (Response(200, b"hello"), Malformed, "damaged"),
     "wrong data": (ok({"resultType": 5}), Malformed, "unexpected shape"),
     "no data": (Response(200, b'{"status":"success"}'), Malformed, "a success without data"),
     "wrong result": (ok({"resultType": "vector", "result": {"a": 1}}), Malformed, "unexpected shape"),
-    "wrong result type": (ok({"resultType": "matrix", "result": []}), Malformed, "vector was expected"),
+    "wrong result type": (ok({"resultType": "matrix", "result": []}), Malformed, "expected a vector"),
     "value no text": (
         ok({"resultType": "vector", "result": [{"metric": {}, "value": [1, 2]}]}),
         Malformed,

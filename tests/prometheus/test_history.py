@@ -95,7 +95,7 @@ def test_an_answer_that_breaks_is_thrown_away_whole(broken: bytes) -> None:
         (found,) = read_all(history_of(server))
         assert len(found.pods) == len(PODS)
         assert found.source.startswith("PromQL")
-        assert "PromQL was asked instead" in found.warnings[0]
+        assert "PromQL was used instead" in found.warnings[0]
         with pytest.raises((QueryFailed, Malformed), match=r"127\.0\.0\.1"):
             read_all(history_of(server, HistorySource.REMOTE_READ))
 

@@ -98,7 +98,7 @@ def test_an_answer_without_any_container_says_so() -> None:
     with serving(Model([])) as server:
         usage = metrics(server.url).cpu_usage({"a": ["p"]}, 1000.0, 300.0)
     assert len(usage.cores) == 0
-    assert "no container answered for container_cpu_usage_seconds_total" in usage.warnings[0]
+    assert "no container has container_cpu_usage_seconds_total" in usage.warnings[0]
 
 
 def test_no_pods_are_no_queries() -> None:
@@ -239,7 +239,7 @@ def test_doctor_asks_for_readiness_time_and_build() -> None:
         assert "time" not in server.requests[0].fields
         assert server.requests[-1].method == "GET"
     with serving(lambda _: scalar_answer("NaN")) as server:
-        with pytest.raises(Malformed, match="did not answer 1"):
+        with pytest.raises(Malformed, match="did not answer the query 1 with 1"):
             metrics(server.url).ready()
         with pytest.raises(Malformed, match="time"):
             metrics(server.url).server_time()

@@ -118,7 +118,7 @@ def test_had_the_silent_ones_answered_the_choice_would_be_the_same(
         case Candidate():
             assert outcome(Api({**named, **later}))[:2] == before[:2]
         case error if error is Undecided:
-            assert any(f"since {_address(*key)} " in before[1] for key in unknown)
+            assert any(f"use: {_address(*key)} " in before[1] for key in unknown)
         case error if error is NotFound:
             assert not unknown
         case error:
@@ -201,7 +201,7 @@ def test_more_candidates_than_may_be_asked_are_a_question_for_a_person() -> None
     """Nobody is asked, so that no number of Services makes the search long."""
     made = [service("monitoring", f"p{number}", {"app": "prometheus"}) for number in range(21)]
     with cluster(made) as (api, server):
-        with pytest.raises(Ambiguous, match=r"21 Services of namespace monitoring .* at most 20 .*-url"):
+        with pytest.raises(Ambiguous, match=r"21 Services in namespace monitoring .* at most 20 .*-url"):
             find(api)
         assert not any("proxy" in request.path for request in server.requests)
 
@@ -253,6 +253,6 @@ def test_nothing_found_says_where_it_was_looked_for() -> None:
     assert message.startswith(
         "no Prometheus in namespaces monitoring, ops; none was found in other namespaces; "
     )
-    assert "monitoring/prometheus:web is something else" in message
+    assert "monitoring/prometheus:web is not a Prometheus" in message
     assert message.endswith("; set the address of one with --prometheus-url")
     assert "\n" not in message

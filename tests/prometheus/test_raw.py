@@ -188,7 +188,7 @@ def test_a_container_that_is_scraped_twice_is_one_row_with_the_larger_usage() ->
 def test_far_more_samples_than_were_planned_for_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are too many for the memory of a lot, however few series there are."""
     monkeypatch.setattr(ways, "SAMPLES_SHARE_MAX", 0.0)
-    too_large = pytest.raises(PrometheusTooLarge, match="samples, more than the memory for one lot")
+    too_large = pytest.raises(PrometheusTooLarge, match="samples, more than the memory of one lot")
     with serving(answering(lambda _: REFUSED, _with_samples)) as server, too_large:
         read_all(history_of(server))
 
@@ -234,9 +234,9 @@ def test_times_and_values_come_as_they_were_written(series: list[list[tuple[int,
 def test_what_is_no_time_or_too_many_series_is_refused() -> None:
     """Each with one sentence."""
     for values, said in (
-        ([[1e300, "1"]], "no time"),
-        ([[1, "1"], [1e308, "1"]], "no time"),
-        ([[-1e300, "1"], [1, "1"]], "no time"),
+        ([[1e300, "1"]], "invalid timestamp"),
+        ([[1, "1"], [1e308, "1"]], "invalid timestamp"),
+        ([[-1e300, "1"], [1, "1"]], "invalid timestamp"),
         ([[1, "1"], [1, "1"]], "not in the order of time"),
     ):
         with pytest.raises(Malformed, match=said):

@@ -64,7 +64,7 @@ def test_an_answer_that_is_compressed_all_the_same_is_read() -> None:
             Direct(PrometheusSettings(server.url)), QueryLimits(memory_max_bytes=4_000_000)
         ).instant("up")
     with serving(lambda _: Response(200, plain.body, headers)) as server:
-        with pytest.raises(Malformed, match="not packed in the way that it says"):
+        with pytest.raises(Malformed, match="whose compression differs from its Content-Encoding"):
             PrometheusClient(Direct(PrometheusSettings(server.url))).instant("up")
         assert len(server.requests) == 1, "the same would come again"
 

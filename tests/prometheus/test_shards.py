@@ -106,7 +106,7 @@ def test_label_names_that_only_prometheus_3_reads_are_quoted() -> None:
 
 def test_what_promql_could_not_read_is_bad_input() -> None:
     """A label with a blank, a window of nothing."""
-    with pytest.raises(BadInput, match="not a label name"):
+    with pytest.raises(BadInput, match="expected a label name"):
         CpuQueries(extra={"a b": "c"})
     with pytest.raises(BadInput, match="window"):
         CpuQueries().usage((), 0)

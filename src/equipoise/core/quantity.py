@@ -193,7 +193,8 @@ def parse_moment(text: object, zone: tzinfo | None = None) -> float:
 def check_moment(at: float) -> float:
     """Return these Unix seconds; raise ValueError outside the years 1 to 9999."""
     if not MOMENT_MIN <= at <= MOMENT_MAX:
-        raise ValueError(f"expected seconds since 1970, of the years 1 to 9999, got {at:.0f}")
+        shown = f"{at:.0f}" if abs(at) < 1e15 else f"{at:g}"  # noqa: PLR2004 - a time, or not even nearly one
+        raise ValueError(f"expected seconds since 1970, of the years 1 to 9999, got {shown}")
     return at
 
 

@@ -191,7 +191,8 @@ def _cpu_metric(policy: RotationPolicy, hpa: ObservedHpa) -> HpaMetric:
         sentence = f"hpaMetricName is {policy.hpa_metric_name}, but rotation compares CPU only."
         raise NoPlan(Code.UNSUPPORTED_TARGET, sentence, hpa=hpa.name)
     found = ", ".join(f"{m.type} {m.name} {m.target_type}" for m in hpa.metrics) or "no metric"
-    needed = "exactly one CPU metric of type Resource or ContainerResource with a Utilization or AverageValue target"
+    kinds = "of type Resource or ContainerResource with a Utilization or AverageValue target"
+    needed = f"exactly one CPU metric {kinds}"
     sentence = f"HPA {hpa.name} has {found}; rotation requires {needed}."
     raise NoPlan(Code.UNSUPPORTED_TARGET, sentence, hpa=hpa.name)
 

@@ -112,7 +112,7 @@ def test_labels_of_any_length_are_read() -> None:
         (series_message(POD_A, [chunk(b"x", NOW, NOW)]), "without a number of samples"),
         (series_message(POD_A, [chunk(b"", NOW, NOW)]), "without a number of samples"),
         (field(1, labels(POD_A)) + field(2, 1), "not asked"),
-        (field(1, labels(POD_A) + b"\x12"), "cut off"),
+        (field(1, labels(POD_A) + b"\x12"), "truncated"),
         (field(1, labels(POD_A) + b"\x12\x05\x08"), "past its series"),
         (b"\x0a\xff", "does not end"),
         (b"\x0b", "wire type"),

@@ -106,7 +106,7 @@ FAILURES: dict[str, tuple[Response, type[PrometheusFailed], str]] = {
     "late text": (
         answers(STREAM + b"remote read: chunk is gone\n"),
         QueryFailed,
-        "broke off: remote read: chunk",
+        "aborted: remote read: chunk",
     ),
     "a damaged frame": (answers(STREAM[:-9] + b"X" + STREAM[-8:]), Malformed, "checksum is wrong"),
     "an end within a frame": (answers(STREAM[:-9]), Malformed, "ends within a frame"),
@@ -179,7 +179,10 @@ def test_an_endless_stream_and_a_silent_one_end() -> None:
         read(reader(server.url, limits=ReadLimits(stream_max_bytes=9999)))
     clock = iter(range(0, 10**6, 100))
     limits = ReadLimits(total_seconds=50)
-    with serving(lambda _: answers(STREAM)) as server, pytest.raises(PrometheusFailed, match="did not end"):
+    with (
+        serving(lambda _: answers(STREAM)) as server,
+        pytest.raises(PrometheusFailed, match="did not finish"),
+    ):
         read(reader(server.url, limits=limits, monotonic=lambda: float(next(clock))))
 
 
@@ -243,7 +246,7 @@ class _GetsOnly:
 
 def test_a_transport_that_carries_no_bytes_does_not_offer_it() -> None:
     """The caller asks by PromQL then."""
-    with pytest.raises(NotOffered, match="carries no remote read"):
+    with pytest.raises(NotOffered, match="does not support remote read"):
         RemoteRead(_GetsOnly()).probe()
 
 
