@@ -164,6 +164,91 @@ def test_no_exception_to_the_sizes_is_stale() -> None:
     assert stale == []
 
 
+GONE = re.compile(
+    r"\b(came of it|is no pod|wants a look|only told|is left over|mend what|those it has go on"
+    r"|decide it again|was said|fits [0-9.]+ of the window|(is|are|becomes?) whole( again)?)\b",
+    re.IGNORECASE,
+)
+OWN_WORDS = re.compile(r"\bours\b|[0-9}] %(?![a-zA-Z])")
+"""What Equipoise manages is not "ours", and there is no blank before the sign of a percentage."""
+GONE_STILL: frozenset[str] = frozenset(
+    {
+        "src/equipoise/cli/checks.py",
+        "src/equipoise/cli/cluster.py",
+        "src/equipoise/cli/demo.py",
+        "src/equipoise/cli/forecast.py",
+        "src/equipoise/cli/journal.py",
+        "src/equipoise/cli/journal_output.py",
+        "src/equipoise/cli/pools.py",
+        "src/equipoise/cli/proportional_study.py",
+        "src/equipoise/cli/recommendation_live.py",
+        "src/equipoise/cli/recommendation_output.py",
+        "src/equipoise/cli/recommendation_plot.py",
+        "src/equipoise/cli/recommendation_replay.py",
+        "src/equipoise/cli/rotation_study.py",
+        "src/equipoise/dashboard/page.py",
+        "src/equipoise/dashboard/pages/pools.py",
+        "src/equipoise/dashboard/pages/proportional.py",
+        "src/equipoise/dashboard/pages/qos.py",
+        "src/equipoise/dashboard/pages/recommendation.py",
+        "src/equipoise/dashboard/pages/rotation.py",
+        "src/equipoise/dashboard/render.py",
+        "src/equipoise/demo/context.py",
+        "src/equipoise/demo/scenes/recommendation.py",
+        "src/equipoise/demo/scenes/rotation.py",
+        "src/equipoise/qos/execute.py",
+        "src/equipoise/qos/explain.py",
+        "src/equipoise/recommendation/explain.py",
+        "src/equipoise/recommendation/policy.py",
+        "src/equipoise/runtime/agent/reporting.py",
+        "src/equipoise/runtime/allocator/operations.py",
+    }
+)
+"""Files whose sentences are still to be rewritten. The list only shrinks."""
+
+
+def strings_of(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and text of each string that is no docstring; a value of an f-string is `{}`."""
+    nodes = list(ast.walk(ast.parse(source)))
+    alone = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.JoinedStr):
+            parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            yield node.lineno, "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+            yield node.lineno, node.value
+
+
+def gone_words(source: str) -> list[tuple[int, str]]:
+    return [each for each in strings_of(source) if GONE.search(each[1]) or OWN_WORDS.search(each[1])]
+
+
+def test_no_sentence_has_a_word_that_is_gone() -> None:
+    """Sentences are in the English of Kubernetes' own documentation, and nobody has to guess a metaphor."""
+    found = [
+        f"{_name(path)}:{line}: {text}"
+        for path in SOURCES
+        if path.is_relative_to(ROOT / "src") and _name(path) not in GONE_STILL
+        for line, text in gone_words(path.read_text())
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("line", "is_gone"),
+    [
+        ('x = "what came of it"', True),
+        ('x = f"{y} is whole again"', True),
+        ('x = f"by {y:.1f} %"', True),
+        ('"""What came of it, by 10 %."""', False),
+        ('x = f"by {y:.1f}% of the whole week"', False),
+    ],
+)
+def test_a_word_that_is_gone_would_be_found(line: str, is_gone: bool) -> None:
+    """The rule itself: in strings and around the values of an f-string, but not in docstrings."""
+    assert bool(gone_words(line)) == is_gone
+
+
 def test_every_dependency_has_its_reason() -> None:
     """A line in the decisions for each, so that nobody wonders in ten years."""
     import tomllib

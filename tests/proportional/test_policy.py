@@ -268,9 +268,9 @@ def test_a_mistake_in_shorthand_is_named_where_it_was_written() -> None:
 @pytest.mark.parametrize(
     ("segments", "example"),
     [
-        ([{"at": 0, "every": 5}, {"at": 16, "every": 4}], "15999m rounded to 20, but 16 to 16"),
+        ([{"at": 0, "every": 5}, {"at": 16, "every": 4}], "15.999 rounded to 20, but 16 to 16"),
         ([{"at": 0, "every": 10}, {"at": 15, "every": 1}], "14 rounded to 20, but 15 to 15"),
-        ([{"at": "4.004", "every": 4}], "rounded to 4002000001n, but 4004m to 4"),
+        ([{"at": "4.004", "every": 4}], "rounded to 4.002000001, but 4.004 to 4"),
         ([{"at": 0, "every": "1Gi"}, {"at": "1.5Gi", "every": "512Mi"}], "rounded to 2147483648, but"),
     ],
     ids=str,

@@ -243,8 +243,7 @@ def test_the_third_failure_holds_at_once() -> None:
     assert decision.reason.sentence.startswith(
         "The rotation of 4 pods in 2 waves ended because all planned pods were evicted. The usage of the "
         "hottest pod decreased by 0.0%; a decrease by 34.8% was predicted. 3 rotations in a row did not "
-        "lower "
-        "the usage of the hottest pod by 10%."
+        "lower the usage of the hottest pod by 10%."
     )
 
 
@@ -286,8 +285,7 @@ def test_a_plan_counts_what_guards_held_back_of_it() -> None:
             RotationResult(Ending.NOTHING_LEFT, 0, 0, 1, 1, 34.78, 31.0),
             (
                 "The rotation of 1 pod in 1 wave ended because no pod needs to be rotated any more. The "
-                "usage "
-                "of the hottest pod decreased by 31.0%; a decrease by 34.8% was predicted."
+                "usage of the hottest pod decreased by 31.0%; a decrease by 34.8% was predicted."
             ),
         ),
         (
@@ -315,9 +313,8 @@ def test_a_verdict_is_one_sentence(verdict: RotationResult, sentence: str) -> No
 @pytest.mark.parametrize("realised", [0.0, -0.0, -0.04, 0.04])
 def test_a_pod_that_stayed_as_hot_as_it_was_did_not_rise(realised: float) -> None:
     """The sign of a zero comes from far behind the point."""
-    assert "the hottest pod decreased by 0.0%" in describe(
-        RotationResult(Ending.USED_UP, 0, 0, 1, 1, 20.0, realised)
-    )
+    result = RotationResult(Ending.USED_UP, 0, 0, 1, 1, 20.0, realised)
+    assert "the hottest pod decreased by 0.0%" in describe(result)
 
 
 def _remembering(*entries: Any) -> Ledger:

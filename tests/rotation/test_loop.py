@@ -194,7 +194,7 @@ def test_nothing_is_decided_from_a_part_of_the_usage() -> None:
     assert (decision.reason.code, decision.actions, decision.held) == (Code.METRICS_INCOMPLETE, (), ())
     assert decision.reason.sentence == (
         "The source of the CPU usage returned incomplete data (store 10.0.0.7:10901 is down), "
-        "so nothing is decided from it."
+        "so nothing is decided."
     )
     assert told == ["test: store 10.0.0.7:10901 is down"]
 

@@ -95,7 +95,7 @@ def condition_of(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
 
 def keep_transition_time(new: Mapping[str, Any], old: Mapping[str, Any], now: str) -> dict[str, Any]:
     """Return a condition with its transition time: the present status' unless `status` changes."""
-    assert new["status"] in {"True", "False"}, f"{new['status']} is no status of a condition of ours"
+    assert new["status"] in {"True", "False"}, f"{new['status']} is no status of a condition"
     before = condition_of(old, new["type"])
     since = before.get("lastTransitionTime") if before.get("status") == new["status"] else None
     return {**new, "lastTransitionTime": since or now}
