@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from equipoise import __version__
 from equipoise.cli.replay import compare, otherwise, replay
 from equipoise.core.cluster import HpaMetric
 from equipoise.core.decision import Decided, Decision, Record
@@ -162,6 +163,17 @@ def test_a_changed_rule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = replay([at_the_line, hot()])
     assert (answer.replayed, answer.same) == (2, 1)
     assert "was decided by 1.2.3, and this is" in answer.different[0].sentence
+
+
+@pytest.mark.parametrize(("version", "is_same"), [("1.2.3", True), (__version__, False), ("", False)])
+def test_other_words_differ_within_one_version_only(version: str, is_same: bool) -> None:
+    """A release may word a sentence better; that its numbers differ is caught all the same."""
+    made = msgspec.structs.replace(hot(), version=version)
+    reason = Reason(made.decision.reason.code, "In other words.", made.decision.reason.numbers)
+    reworded = msgspec.structs.replace(made, decision=msgspec.structs.replace(made.decision, reason=reason))
+    assert (compare(reworded) is None) == is_same
+    odd = msgspec.structs.replace(reason, numbers=reason.numbers | {"candidates": 7})
+    assert compare(msgspec.structs.replace(made, decision=msgspec.structs.replace(made.decision, reason=odd)))
 
 
 @pytest.mark.parametrize(

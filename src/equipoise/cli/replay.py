@@ -79,7 +79,10 @@ def replay(records: Iterable[Record]) -> Replay:
 
 
 def compare(record: Record) -> Difference | None:
-    """Replay one record; return None if the decision is the same."""
+    """Replay one record; return None if the decision is the same.
+
+    The sentences of a record of another version are not compared: only its reason, numbers and actions are.
+    """
     if record.balancer not in BALANCERS:
         return Difference(record, None, f"this version has no balancer {record.balancer!r}")
     if record.inputs_hash not in {"", hash_inputs(record.policy, record.observation, record.memory)}:
@@ -89,7 +92,17 @@ def compare(record: Record) -> Difference | None:
     except DECODE_ERRORS as error:
         reason = " ".join(str(error).split())
         return Difference(record, None, f"this version cannot read its inputs: {reason}")
-    return Difference(record, now) if changes(record.decision, now) else None
+    before = record.decision
+    if record.version not in {"", __version__} and not changes(_wordless(before), _wordless(now)):
+        return None  # another version says the same in other words
+    return Difference(record, now) if changes(before, now) else None
+
+
+def _wordless(decision: Decision) -> Decision:
+    """Return a decision without its sentences."""
+    replace = msgspec.structs.replace
+    held = tuple(replace(one, sentence="") for one in decision.held)
+    return replace(decision, reason=replace(decision.reason, sentence=""), held=held)
 
 
 def changes(before: Decision, now: Decision) -> list[tuple[str, str, str]]:
