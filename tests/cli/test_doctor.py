@@ -201,7 +201,7 @@ def test_the_doctor_says_which_prometheus_is_used_and_why(tmp_path: Path) -> Non
         (
             "monitoring",
             "fail",
-            "Which Prometheus to use is unknown, since monitoring/prometheus:web does not",
+            "It is unknown which Prometheus to use: monitoring/prometheus:web does not",
         ),
         (
             "team-a",

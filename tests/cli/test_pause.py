@@ -75,4 +75,4 @@ def test_a_missing_namespace_is_one_line_and_exit_status_1(run: Run) -> None:
     assert done.stderr == "error: namespace nowhere: not found\n"
     done = run("pause", "--operator-namespace", "elsewhere")
     assert done.returncode == 1
-    assert done.stderr.startswith("error: namespace elsewhere: not found; --operator-namespace says")
+    assert done.stderr.startswith("error: namespace elsewhere: not found; --operator-namespace names")

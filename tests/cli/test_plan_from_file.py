@@ -56,7 +56,7 @@ def test_the_table_shows_the_order_and_says_that_nothing_was_changed() -> None:
     """For people."""
     done = equipoise("rotation", "plan", "--from", "-", stdin=SEED)
     assert done.returncode == 0
-    for word in ("shop/web", "Rotate", "34.8 %", "Nothing was changed"):
+    for word in ("shop/web", "Rotate", "34.8%", "Nothing was changed"):
         assert word in done.stdout
 
 
@@ -163,7 +163,7 @@ POD = "pods: [{name: a, cpu: 1, request: 1}]\n"
             "pods[0].cpu: expected a quantity such as 250m, 1.5 or 1Gi, got '1:30'",
         ),
         ("pods: [{name: a, ready: !!bool maybe}]", "line 1, column 25: expected true, false or null, got"),
-        ('{"pods": [{"name": "a", "cpu": ' + "9" * 5000 + "}]}", "expected a number that a float holds"),
+        ('{"pods": [{"name": "a", "cpu": ' + "9" * 5000 + "}]}", "expected a number that fits a float"),
         ("pods: [{name: a, restarts: -1}]", "pods[0].restarts: expected greater than or equal to 0, got -1"),
         (
             POD + "hpa: {target: {type: Utilization, value: 0}}",

@@ -115,7 +115,7 @@ def test_a_call_is_allocated_and_released(client: Any, url: str, pools: Pools) -
 def test_a_pod_is_drained_and_comes_back(client: Any, url: str, pools: Pools) -> None:
     """In words for people."""
     done = pools("drain", "agent-2", "--redis", url)
-    assert done.stdout == "agent-2 of basic gets no more calls; it has 0 calls.\n"
+    assert done.stdout == "agent-2 of basic receives no new calls; it still has 0 calls.\n"
     assert client.exists("voice:pod:draining:agent-2")
     done = pools("undrain", "agent-2", "--redis", url)
     assert done.stdout == "agent-2 of basic gets calls again.\n"
@@ -140,7 +140,7 @@ def test_an_epoch_that_is_none_is_named_and_forgotten_when_asked(client: Any, ur
     done = pools("rebalance", "--redis", url)
     assert done.returncode == 1
     assert re.fullmatch(r"error: voice:epoch: expected a whole number [^\n]+ got 'inf'[^\n]+\n", done.stderr)
-    assert "`equipoise pools fsck --repair` forgets it" in done.stderr
+    assert "run `equipoise pools fsck --repair`" in done.stderr
     assert not client.sismember("voice:pool:gold:assigned", "agent-2")
     assert _json(pools, url, "plan", "plan")["decisions"][0]["actions"] == [MOVE]
     found = _json(pools, url, "pools-fsck", "fsck", status=1)["violations"]
@@ -189,13 +189,13 @@ def test_a_status_of_broken_pools_says_so(client: Any, url: str, pools: Pools) -
     client.delete("voice:pool:gold:assigned")
     client.set("voice:pool:gold:assigned", "x")
     said = "\n".join(_json(pools, url, "pools-status", "status")["warnings"])
-    assert re.search(r"[0-9]+ broken; `equipoise pools fsck` lists them", said)
+    assert re.search(r"[0-9]+ invariants are violated; run `equipoise pools fsck` for details", said)
 
 
 def test_targets_are_set_and_what_is_wrong_is_refused(client: Any, url: str, pools: Pools) -> None:
     """Warned when there are too few pods; refused when pods would be stranded."""
     done = pools("config", "set", "gold=4,standard=3,basic=3", "--redis", url, "-o", "json")
-    assert "warning: the targets require 10 pods, and there are 9" in done.stderr
+    assert "warning: the targets require 10 pods, but only 9 exist" in done.stderr
     document = json.loads(done.stdout)
     jsonschema.validate(document, json_schema("pools-config"))
     assert json.loads(client.get("voice:tier:config"))["tiers"]["basic"]["target"] == 3

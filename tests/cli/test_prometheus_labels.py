@@ -29,7 +29,7 @@ def test_labels_keep_their_names_unless_others_are_given() -> None:
         ("pod", "--prometheus-label: expected NAME=VALUE, got 'pod'"),
         ("node=n", "--prometheus-label: expected namespace, pod or container, got 'node'"),
         ("pod=a b", "expected a label name, got 'a b'"),
-        ("pod=namespace", "three different names were expected"),
+        ("pod=namespace", "expected three different names"),
     ],
 )
 def test_a_label_that_cannot_be_is_refused(label: str, said: str) -> None:

@@ -221,7 +221,7 @@ def test_the_tables_fit_the_terminal(tmp_path: Path, columns: int) -> None:
     for text in (done.stdout, more.stdout):
         assert max(map(len, text.splitlines())) <= columns
         assert "Nothing was changed." in text
-    assert "kube-system/kube-dns: At 18 cores and 5 nodes: " in " ".join(done.stdout.split())
+    assert "kube-system/kube-dns: The cluster has 18 cores and 5 nodes. " in " ".join(done.stdout.split())
     assert "60 steps, 60 changes" in more.stdout
 
 

@@ -45,7 +45,7 @@ def test_a_file_that_becomes_corrupt_is_noticed(tmp_path: Path) -> None:
         kept.append(hot(2, NOON + 1, "shop/api"))
         assert (kept.failure, kept.lost) == ("", 0)
         assert kept.damage.startswith(f"{path} was damaged (")
-        assert kept.damage.endswith("): it is journal.db.corrupt now, and a new one was begun")
+        assert kept.damage.endswith("); it was renamed to journal.db.corrupt, and a new journal was created")
     assert all_of(path) == [hot(2, NOON + 1, "shop/api"), hot(1)]
 
 
@@ -92,7 +92,7 @@ def test_a_newer_journal_is_left_alone(tmp_path: Path) -> None:
         assert kept.failure == f"{path}: a newer Equipoise wrote it (schema 2; this version reads up to 1)"
         assert kept.lost == 1
     assert path.read_bytes() == before
-    with pytest.raises(BadInput, match="written by a newer Equipoise"):
+    with pytest.raises(BadInput, match="a newer Equipoise wrote it"):
         open_reader(path)
 
 
@@ -105,9 +105,9 @@ def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
     before = path.read_bytes()
     with journal(path) as kept:
         kept.append(hot(1))
-        assert "another program's SQLite file" in kept.failure
+        assert "the SQLite file of another program" in kept.failure
     assert path.read_bytes() == before
-    with pytest.raises(BadInput, match="another program's SQLite file"):
+    with pytest.raises(BadInput, match="the SQLite file of another program"):
         open_reader(path)
 
 

@@ -120,7 +120,7 @@ def test_a_chosen_prometheus_that_is_silent_stays_the_choice(monkeypatch: pytest
         for _ in range(3):
             with pytest.raises(WorldFailed, match=r"services/prometheus:web/proxy is not available"):
                 metrics.scalar("1", 0.0)
-        with pytest.raises(Undecided, match="since monitoring/prometheus:web does not answer"):
+        with pytest.raises(Undecided, match="use: monitoring/prometheus:web does not answer"):
             ChosenPrometheus(api, PrometheusOptions(), log).metrics()
         behind["monitoring/prometheus:web"] = ONE
         assert metrics.scalar("1", 0.0) == 1.0

@@ -182,7 +182,7 @@ def test_a_refused_leader_says_why_and_what_to_do(client: Any, pools: RedisPools
     write(client, {"gold": ["agent-0", "agent-1"], "silver": []}, {"gold": 1, "silver": 1})
     world.listed = [pod("agent-0"), pod("agent-1")]
     for epoch, result, words in (
-        ("inf", "EpochUnreadable", ("got 'inf'", "`equipoise pools fsck --repair` forgets it")),
+        ("inf", "EpochUnreadable", ("got 'inf'", "run `equipoise pools fsck --repair`")),
         ("99", "Fenced", ("it is 99 and ours is 5", "has to be deleted")),
     ):
         client.set("voice:epoch", epoch)

@@ -62,10 +62,10 @@ def start_sqlite(path: Path, data: bytes) -> None:
     with journal(path) as kept:
         kept.append(new)
         kept.append(hot(501, NOON + 51, "shop/0"))
-        is_foreign = "written by a newer Equipoise" in kept.failure
+        is_foreign = "a newer Equipoise wrote it" in kept.failure
         assert is_foreign or (kept.failure, kept.lost) == ("", 0)
         is_aside = path.with_name(f"{path.name}.corrupt").exists()
-        assert is_aside == ("is journal.db.corrupt now, and a new one was begun" in kept.damage)
+        assert is_aside == ("was renamed to journal.db.corrupt, and a new journal was created" in kept.damage)
     if not is_foreign:
         found, after = read(path)
         is_named = bool(after) or " was damaged (" in kept.damage
