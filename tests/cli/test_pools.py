@@ -118,7 +118,7 @@ def test_a_pod_is_drained_and_comes_back(client: Any, url: str, pools: Pools) ->
     assert done.stdout == "agent-2 of basic receives no new calls; it still has 0 calls.\n"
     assert client.exists("voice:pod:draining:agent-2")
     done = pools("undrain", "agent-2", "--redis", url)
-    assert done.stdout == "agent-2 of basic gets calls again.\n"
+    assert done.stdout == "agent-2 of basic receives calls again.\n"
 
 
 def test_a_pod_is_registered_and_forgotten(client: Any, url: str, pools: Pools) -> None:

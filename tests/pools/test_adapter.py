@@ -162,7 +162,7 @@ def test_silence_after_the_deed_is_unknown_and_asking_again_is_safe(
             _connected(line.url, timeout_seconds=3.0), "voice", line.url, read_tiers=tiers_for_scripts
         )
         line.lose("silence")
-        with pytest.raises(Unanswered, match="may have happened or not"):
+        with pytest.raises(Unanswered, match="the outcome is unknown"):
             deaf.allocate("c1")
         wait_until(lambda: client.exists("voice:call:c1"), "the deed, on a busy machine", 60)
         deaf.close()

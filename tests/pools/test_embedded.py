@@ -37,7 +37,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     """And --redis is offered instead."""
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(WorldFailed, match=r"file/pools: .*--redis URL"),
+        pytest.raises(WorldFailed, match=r"file/pools: .*--redis"),
         embedded(tmp_path / "file" / "pools"),
     ):
         pass

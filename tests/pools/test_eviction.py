@@ -64,7 +64,9 @@ def test_every_policy_but_one_evicts_where_there_is_a_limit(policy: str, order: 
 
 def test_what_a_server_does_not_say_is_not_taken_for_fine() -> None:
     """A managed one may leave out a line."""
-    assert "is not known (INFO memory has no maxmemory_policy)" in eviction_in({"maxmemory": LIMIT})
+    assert "it is unknown whether Redis evicts keys (INFO memory has no maxmemory_policy)" in eviction_in(
+        {"maxmemory": LIMIT}
+    )
     assert "is not known" in eviction_in({})
     assert "volatile-lru" in eviction_in({"maxmemory_policy": "volatile-lru"})
     assert eviction_in({"maxmemory_policy": "noeviction"}) == ""

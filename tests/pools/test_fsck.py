@@ -111,7 +111,11 @@ def test_what_a_foreign_allocator_leaves_out_or_is_about_to_do_is_no_violation(
     client.hset("voice:pod:metadata", "agent-30", "not json")
     assert _found(pools) == []
     said = "\n".join(_notes(pools))
-    for words in ("nobody holds it", "agent-1: it is available in standard, and has a lease", "malformed"):
+    for words in (
+        "it has no call and no lease",
+        "agent-1: it is available in standard, and has a lease",
+        "malformed",
+    ):
         assert words in said
 
 
@@ -121,5 +125,5 @@ def test_pods_of_a_tier_that_the_config_forgot_are_noticed(client: Any, pools: R
     client.sadd("voice:pool:old:assigned", "agent-40")
     client.set("voice:pod:tier:agent-40", "old")
     assert _found(pools) == []
-    back = "`equipoise pools config set old=exclusive:1` brings it back"
-    assert _notes(pools) == [f"old: 1 pod is in a tier that the config does not have; {back}"]
+    back = "`equipoise pools config set old=exclusive:1` adds it"
+    assert _notes(pools) == [f"old: 1 pod is in this tier, which the config does not have; {back}"]

@@ -183,7 +183,7 @@ def test_a_refused_leader_says_why_and_what_to_do(client: Any, pools: RedisPools
     world.listed = [pod("agent-0"), pod("agent-1")]
     for epoch, result, words in (
         ("inf", "EpochUnreadable", ("got 'inf'", "run `equipoise pools fsck --repair`")),
-        ("99", "Fenced", ("it is 99 and ours is 5", "has to be deleted")),
+        ("99", "Fenced", ("is 99, and this process leads in epoch 5", "then delete it")),
     ):
         client.set("voice:epoch", epoch)
         before = dump(client)
@@ -290,7 +290,7 @@ def test_merchants_and_contradictions_are_left_alone(
     report = loop.cycle(0.0)
     assert results(report)[:2] == ["Known", "Known"]
     assert client.get("voice:pod:tier:agent-7") == "merchant:m1"
-    assert report.warnings == ["voice: 1 broken; `equipoise pools fsck` lists them"]
+    assert report.warnings == ["voice: 1 invariant is violated; run `equipoise pools fsck` for details"]
 
 
 class Flaky:

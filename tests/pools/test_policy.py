@@ -41,7 +41,7 @@ def test_the_three_shapes_are_read() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "missing; `equipoise pools config set"),
+        (None, "missing; write it with `equipoise pools config set"),
         ("{", "expected JSON"),
         ('{"gold": 1, "gold": 2}', "the key 'gold' occurs twice"),
         ("[]", "expected a mapping of tiers"),

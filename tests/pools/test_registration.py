@@ -122,7 +122,7 @@ def test_an_empty_or_much_smaller_list_never_empties_the_tiers(left: int, is_hel
     assert len(decision.actions) == (0 if is_held else 10 - left)
     if is_held:
         assert decision.reason.code == "HeldByHealth"
-        assert "must not empty the tiers" in decision.reason.sentence
+        assert "none of them is removed" in decision.reason.sentence
 
 
 def test_pods_that_the_server_does_not_know_by_name_are_gone() -> None:

@@ -120,7 +120,7 @@ def _summary(decision: Decision, before: Reason, done: Sequence[Action], left: S
     reason = decision.reason
     if done:
         pods = f"{print_count(len(done), 'pod')} {'was' if len(done) == 1 else 'were'} moved"
-        reason = Reason(Code.REBALANCE, f"{pods}. Before: {before.sentence}", before.numbers)
+        reason = Reason(Code.REBALANCE, f"{pods}. Plan: {before.sentence}", before.numbers)
     elif held:
         reason = Reason(held[0].reason, f"{held[0].action.pod}: {held[0].sentence}", reason.numbers)
     return msgspec.structs.replace(decision, actions=tuple(done), held=tuple(held), reason=reason)
