@@ -113,7 +113,7 @@ def test_what_a_foreign_allocator_leaves_out_or_is_about_to_do_is_no_violation(
     said = "\n".join(_notes(pools))
     for words in (
         "it has no call and no lease",
-        "agent-1: it is available in standard, and has a lease",
+        "agent-1: it is available in standard although it has a lease",
         "malformed",
     ):
         assert words in said
