@@ -46,7 +46,7 @@ SHAPE = {
     "pools": [
         r"gold +exclusive +4 → 6 → 4 +4 ",
         r"\d\d:\d\d +Reconcile",
-        r"\d\d:\d\d +Rebalance +Over target: silver by 2; under target: gold by 2",
+        r"\d\d:\d\d +Rebalance +silver has 2 pods more than its target; gold has 2 pods fewer than its target",
         r"every tier at its target",
     ],
 }

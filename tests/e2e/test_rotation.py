@@ -39,7 +39,7 @@ Operate = Callable[[Scene], Operator]
 
 PREDICTED_PERCENT = pytest.approx(34.8, abs=6)
 """Of A and B with F and E; with E and D it would be 28.3, of A alone 47."""
-OVER = "The rotation of 2 pods in 2 waves is over, since nothing is left to rotate"
+OVER = "The rotation of 2 pods in 2 waves ended because no pod needs to be rotated any more"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -357,7 +357,7 @@ def test_pods_and_workloads_opt_out_in_the_words_of_other_tools(stills: Stills) 
 
 def test_kube_system_is_never_touched(stills: Stills, operate: Operate) -> None:
     """Not even for a policy there that says Enforce."""
-    _assert_held(stills.system, operate, "OptedOut", "Nothing in kube-system is ever evicted")
+    _assert_held(stills.system, operate, "OptedOut", "Pods in namespace kube-system are never evicted")
 
 
 def test_a_bare_pod_is_never_touched(stills: Stills, operate: Operate) -> None:

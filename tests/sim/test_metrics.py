@@ -164,7 +164,7 @@ def test_nan_is_left_out_with_a_warning() -> None:
     world.advance(60)
     usage = world.metrics.cpu_usage(asked(workload), world.now, 300)
     assert set(usage.pods) == {second.name}
-    assert usage.warnings == ("2 containers have a usage that is NaN: left out",)
+    assert usage.warnings == ("the usage of 2 containers was ignored: it is NaN",)
 
 
 def test_an_outage_raises_and_a_stale_answer_is_old_and_a_late_one_takes_its_time() -> None:

@@ -138,7 +138,7 @@ def assign(
         setter = _setter(advised, ref)
         if others:
             names = ", ".join(others)
-            why = f"{names} has the same target {ref}, so none of these policies changes it"
+            why = f"{ref} is also the target of {names}, so none of these policies changes it"
             return RejectedPolicy("Conflict", f"spec.scaleTargetRef: {why}")
         if setter:
             return RejectedPolicy("Conflict", f"spec.scaleTargetRef: {setter}, so nothing is changed")
