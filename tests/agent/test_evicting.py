@@ -85,7 +85,7 @@ def test_an_eviction_is_in_the_ledger_which_goes_with_its_workload() -> None:
         made = api.objects[f"{APPS}/deployments/web"]["metadata"]["uid"]
         assert [owner["uid"] for owner in kept["metadata"]["ownerReferences"]] == [made]
         late = other.evict(ACTION, OF_SET, NOW + 30)
-        assert (late.result, "qos acted on web-1 of this workload 30 s ago" in late.detail) == (
+        assert (late.result, "The balancer qos acted on web-1 of this workload 30s ago" in late.detail) == (
             "Fenced",
             True,
         )
@@ -114,7 +114,9 @@ def test_a_ledger_that_cannot_be_read_keeps_the_pod() -> None:
         agent = ledger_evictor(client, KubernetesActuator(client))
         came = agent.evict(ACTION, OF_SET, NOW)
         assert came.result == "Fenced"
-        assert came.detail.startswith("what was done to its workload before is unknown: a ledger that cannot")
+        assert came.detail.startswith(
+            "what was done to its workload before is unknown: its content is invalid"
+        )
         assert agent.evict(ACTION, NodePod("shop", "web-1", "u1"), NOW).result == "Accepted"
 
 

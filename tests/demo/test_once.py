@@ -22,7 +22,7 @@ SHAPE = {
         r"web-\w{5} +█+.* \d+ % goes in wave 1",
         r"after \d waves",
         r"\d\d:\d\d +Rotate +",
-        r"The rotation of \d pods in \d waves is over",
+        r"The rotation of \d pods in \d waves ended because",
         r"→ hottest pod \d+ % → \d+ % of target, predicted \d+ %; \d pods in \d waves",
     ],
     "recommendation": [
@@ -46,7 +46,7 @@ SHAPE = {
     "pools": [
         r"gold +exclusive +4 → 6 → 4 +4 ",
         r"\d\d:\d\d +Reconcile",
-        r"\d\d:\d\d +Rebalance +silver has 2 pods more than its target; gold has 2 pods fewer than its target",
+        r"\d\d:\d\d +Rebalance +silver has 2 pods more than its target; gold has 2 pods fewer",
         r"every tier at its target",
     ],
 }

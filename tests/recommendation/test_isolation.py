@@ -210,7 +210,7 @@ def test_one_workload_of_an_analytics_costs_the_others_of_it_nothing(monkeypatch
     told = {one.subject: one.reason.code.value for one in report.decisions}
     assert (told["odd/api for all"], told["odd/web for all"]) == ("Recommend", "InternalError")
     (about,) = [one for one in offices.objects.analytics() if one.ref.namespace == ODD]
-    assert [each["message"][:9] for each in about.status["recommendations"]] == ["Success", "An error "]
+    assert [each["message"][:9] for each in about.status["recommendations"]] == ["Success", "The proce"]
     (given,) = [
         one
         for one in offices.objects.recommendations()

@@ -240,7 +240,8 @@ class SimApplier:
             detail = f"HorizontalPodAutoscaler {namespace}/{name} is managed by {there.manager}"
             return ApplyAnswer(ApplyResult.NOT_OURS, detail, there.manager)
         if there is not None and there.workload.ref != target:
-            detail = f"HorizontalPodAutoscaler {namespace}/{name} already scales {there.workload.ref}"
+            managed = f"HorizontalPodAutoscaler {namespace}/{name} is managed by Equipoise"
+            detail = f"{managed} and already scales {there.workload.ref}"
             return ApplyAnswer(ApplyResult.REFUSED, detail)
         for hpa in self._state.hpas:
             if hpa is not there and hpa.workload.ref == target:

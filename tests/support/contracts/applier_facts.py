@@ -103,7 +103,7 @@ def an_hpa_of_ours_is_never_aimed_at_another_workload(world: ApplierWorld) -> No
     assert world.applier.apply_hpa(wanted(web, name="shared")).result is ApplyResult.CREATED
     answer = world.applier.apply_hpa(wanted(api, name="shared"))
     assert answer.result is ApplyResult.REFUSED
-    assert f"scales {web} already" in answer.detail
+    assert f"already scales {web}" in answer.detail
     assert world.applier.apply_hpa(wanted(web, 3, "shared", 4)).result is ApplyResult.REFUSED
     (made,) = world.cluster.hpas(world.namespace)
     assert (made.target, made.replicas_max) == (web, 9)

@@ -15,7 +15,7 @@ from equipoise.core.cluster import HpaMetric
 from equipoise.core.decision import Decision, Outcome, SetResources
 from equipoise.core.ledger import Ledger
 from equipoise.core.reason import Code, Reason
-from equipoise.crd.targets import Window, held_by_window
+from equipoise.crd.windows import Window, held_by_window
 from equipoise.engine.disruption import held_by_hourly_budget
 from equipoise.engine.guards import held_by_cooldown, held_by_lag, held_by_leader, held_by_pause
 from equipoise.engine.isolation import FailedTurn, failed_reason
