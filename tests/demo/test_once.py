@@ -34,7 +34,7 @@ SHAPE = {
         r"cores +[▁▂▃▄▅▆▇█]+ \d+ to \d+",
         r"target +[▁▂▃▄▅▆▇█]+ \d+m to \d+m",
         r"applied +[▁▂▃▄▅▆▇█]+ \d+ changes",
-        r"\d\d:\d\d +Set +At ",
+        r"\d\d:\d\d +Set +The cluster has ",
         r"→ CPU request \d+m → \d+m → \d+m",
     ],
     "qos": [
