@@ -170,7 +170,7 @@ def test_a_ledger_that_makes_no_sense_hides_no_other() -> None:
         assert found[KEY].data == senseless
         assert set(found) == {other, KEY}
         (warning,) = store.warnings
-        assert warning.startswith("a Ledger that is nobody's: 5 times, first in shop/")
+        assert warning.startswith("a Ledger that names no workload: 5 times, first in shop/")
         with pytest.raises(WorldFailed, match="its content is invalid"):
             Ledger.from_data(found[KEY].data)
 

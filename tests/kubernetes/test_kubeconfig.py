@@ -47,7 +47,7 @@ BAD: list[tuple[object, str]] = [
     ("a: \x07", "not YAML"),
     ("- a\n- b\n", "expected a map, got a list"),
     ("just text", "expected a map, got text"),
-    ("", "current-context is not set; give --context (the file names none)"),
+    ("", "current-context is not set; set --context (the file names none)"),
     (config(clusters="c"), "clusters: expected a list, got text"),
     (cluster(server=["x"]), "clusters[0].cluster.server: expected text, got a list"),
     (cluster(server=""), "clusters[0].cluster.server: is missing"),
@@ -98,7 +98,7 @@ BAD: list[tuple[object, str]] = [
         "context.user: there is no user 'x'",
     ),
     (config(**{"current-context": "prod"}), "there is no context 'prod' (known: dev)"),
-    (config(**{"current-context": ""}), "current-context is not set; give --context (known: dev)"),
+    (config(**{"current-context": ""}), "current-context is not set; set --context (known: dev)"),
 ]
 
 

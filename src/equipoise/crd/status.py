@@ -35,16 +35,18 @@ class Truth(StrEnum):
 class Condition(SchemaPart):
     """One condition, in the shape that all of Kubernetes uses."""
 
-    type: LabelKey = Field(description="What it is about, such as Ready.")
-    status: Truth = Field(description="Whether it holds.")
+    type: LabelKey = Field(description="The type of the condition, such as Ready.")
+    status: Truth = Field(description="The status of the condition.")
     observed_generation: Count | None = Field(
-        None, alias="observedGeneration", description="The generation of the policy that it was judged by."
+        None,
+        alias="observedGeneration",
+        description="The generation of the policy that the condition describes.",
     )
     last_transition_time: Moment = Field(
-        alias="lastTransitionTime", description="When its status last changed."
+        alias="lastTransitionTime", description="The time at which the status last changed."
     )
-    reason: Reason = Field(description="Why, as one word.")
-    message: Sentence = Field(description="Why, as a sentence.")
+    reason: Reason = Field(description="The reason, as one CamelCase word.")
+    message: Sentence = Field(description="The reason, as a sentence.")
 
 
 Conditions = Annotated[tuple[Condition, ...], Field(max_length=32), UniqueBy("type")]
@@ -53,31 +55,31 @@ Conditions = Annotated[tuple[Condition, ...], Field(max_length=32), UniqueBy("ty
 class LastDecision(SchemaPart):
     """The decision that was made last, or the last that did something."""
 
-    reason: Reason = Field(description="Why, as one code of the closed list.")
-    sentence: Sentence = Field("", description="Why, as a sentence.")
-    at: Moment = Field(description="When it was decided.")
-    subject: Subject = Field("", description="The workload that it is about.")
+    reason: Reason = Field(description="The reason, as a code of a closed list.")
+    sentence: Sentence = Field("", description="The reason, as a sentence.")
+    at: Moment = Field(description="The time of the decision.")
+    subject: Subject = Field("", description="The workload of the decision.")
 
 
 class WorkloadDecision(SchemaPart):
     """What was decided last for one of the workloads."""
 
     subject: Subject = Field(description="The workload.")
-    reason: Reason = Field(description="Why, as one code of the closed list.")
-    sentence: Sentence = Field("", description="Why, as a sentence.")
-    at: Moment | None = Field(None, description="Since when this has been the reason.")
+    reason: Reason = Field(description="The reason, as a code of a closed list.")
+    sentence: Sentence = Field("", description="The reason, as a sentence.")
+    at: Moment | None = Field(None, description="The time since which the reason has been the same.")
 
 
 class PolicyStatus(SchemaPart):
     """What the status of every policy begins with."""
 
     observed_generation: Count | None = Field(
-        None, alias="observedGeneration", description="The generation that this status is about."
+        None,
+        alias="observedGeneration",
+        description="The generation of the policy that the status describes.",
     )
-    conditions: Conditions = Field((), description="Ready, and why not.")
-    last_decision: LastDecision | None = Field(
-        None, alias="lastDecision", description="The decision that was made last."
-    )
+    conditions: Conditions = Field((), description="The conditions of the policy, such as Ready.")
+    last_decision: LastDecision | None = Field(None, alias="lastDecision", description="The latest decision.")
 
 
 Word = Annotated[str, Text(r"^[A-Za-z][A-Za-z0-9]*$", "one word of letters and digits", 63)]
@@ -90,30 +92,30 @@ BALANCERS_MAX = 16
 class LedgerEntry(SchemaPart):
     """One action on one incarnation of a pod, written before it is sent."""
 
-    id: str = Field(min_length=1, max_length=128, description="What identifies this action, also in events.")
-    round: str = Field("", max_length=128, description="What the actions of one decision share.")
-    balancer: Word = Field(description="The balancer that wants it.")
-    action: Word = Field(description="What is done, such as EvictPod.")
+    id: str = Field(min_length=1, max_length=128, description="The ID of the action, also in events.")
+    round: str = Field("", max_length=128, description="The ID that all actions of one decision have.")
+    balancer: Word = Field(description="The balancer that decided it.")
+    action: Word = Field(description="The kind of the action, such as EvictPod.")
     pod: Name = Field(description="The pod's name.")
-    uid: str = Field("", max_length=64, description="The incarnation of that name.")
-    at: Moment = Field(description="When the intent was written.")
-    state: EntryState = Field(description="How far it has come.")
-    epoch: Count = Field(0, description="The Lease transition that it was written in.")
+    uid: str = Field("", max_length=64, description="The pod's UID.")
+    at: Moment = Field(description="The time at which the intent was written.")
+    state: EntryState = Field(description="The state of the action.")
+    epoch: Count = Field(0, description="The Lease transition in which it was written.")
 
 
 class LedgerData(SchemaPart):
     """All that is remembered of one workload's disruptions; it is replaced by compare-and-swap."""
 
-    workload: WorkloadTarget = Field(description="Whose ledger this is.")
-    epoch: Count = Field(0, description="The highest Lease transition of all who wrote; it never falls.")
+    workload: WorkloadTarget = Field(description="The workload of the ledger.")
+    epoch: Count = Field(0, description="The highest Lease transition of all writers; it never decreases.")
     epochs: dict[str, Count] = Field(
-        {}, max_length=BALANCERS_MAX, description="The same by balancer, since each may have its own Lease."
+        {}, max_length=BALANCERS_MAX, description="The same for each balancer, which may have its own Lease."
     )
     entries: Annotated[tuple[LedgerEntry, ...], UniqueBy("id")] = Field(
         (), max_length=ENTRIES_MAX, description="The newest actions, oldest first."
     )
-    entries_total: Count = Field(0, alias="entriesTotal", description="How many there have ever been.")
-    memory: Memory = Field({}, description="What the balancers carry over, by balancer.")
+    entries_total: Count = Field(0, alias="entriesTotal", description="The number of all actions so far.")
+    memory: Memory = Field({}, description="The state that each balancer keeps from one cycle to the next.")
 
 
 LEDGER = DefinedKind(
@@ -121,7 +123,7 @@ LEDGER = DefinedKind(
     version="v1alpha1",
     name="Ledger",
     plural="ledgers",
-    description="What was done to the pods of one workload. Equipoise writes it; leave it alone.",
+    description="The actions on the pods of one workload. Equipoise writes it; do not edit it.",
     body={"data": LedgerData},
     required=("data",),
     columns=(

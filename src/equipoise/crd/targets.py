@@ -74,8 +74,10 @@ class LabelTerm(SchemaPart):
     )
 
     key: LabelKey = Field(description="The label's key.")
-    operator: Operator = Field(description="How the label is compared.")
-    values: tuple[LabelValue, ...] = Field((), max_length=50, description="What In and NotIn compare with.")
+    operator: Operator = Field(description="The operator of the comparison.")
+    values: tuple[LabelValue, ...] = Field(
+        (), max_length=50, description="The values that In and NotIn compare with."
+    )
 
     @model_validator(mode="after")
     def _has_values_where_needed(self) -> Self:
@@ -91,7 +93,7 @@ class LabelSelector(SchemaPart):
         {}, alias="matchLabels", max_length=50, description="Labels that a workload must have."
     )
     match_expressions: tuple[LabelTerm, ...] = Field(
-        (), alias="matchExpressions", max_length=50, description="Terms that must hold as well."
+        (), alias="matchExpressions", max_length=50, description="Requirements that must be met, too."
     )
 
     @property

@@ -32,7 +32,7 @@ def _schedule(text: str) -> str:
     try:
         next(CronSim(text, _SOME_DAY))
     except StopIteration:
-        raise ValueError(f"expected a schedule that comes true some day, got {text!r}") from None
+        raise ValueError(f"expected a schedule with at least one date, got {text!r}") from None
     except (CronSimError, AssertionError, TypeError, ValueError) as error:
         why = f" ({error})" if isinstance(error, CronSimError) else ""
         raise ValueError(f"expected {SCHEDULE.expected}, got {text!r}{why}") from error

@@ -269,7 +269,7 @@ def _constants(constant: Mapping[str, str], names: list[str], source: str) -> di
     except ValueError as error:
         raise BadInput(f"--input {error}") from error
     if duplicate := next((name for name in constants if name in names), None):
-        raise BadInput(f"--input {duplicate}: expected it once, since {source} has a column of that name")
+        raise BadInput(f"--input {duplicate}: expected it once because {source} has a column of that name")
     return constants
 
 

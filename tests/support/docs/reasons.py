@@ -18,7 +18,7 @@ from equipoise.core.reason import Code, Reason
 from equipoise.crd.windows import Window, held_by_window
 from equipoise.engine.disruption import held_by_hourly_budget
 from equipoise.engine.guards import held_by_cooldown, held_by_lag, held_by_leader, held_by_pause
-from equipoise.engine.isolation import FailedTurn, failed_reason
+from equipoise.engine.isolation import failed_reason
 from equipoise.pools.decide import decide as decide_pools
 from equipoise.pools.observe import Activity, PodInTier, TierPods
 from equipoise.pools.observe import Observation as ObservedTiers
@@ -31,7 +31,7 @@ from equipoise.pools.registration import (
     RegistrationRule,
     reconcile,
 )
-from equipoise.ports import ApplyAnswer, ApplyResult
+from equipoise.ports import ApplyAnswer, ApplyResult, FailedTurn
 from equipoise.proportional.applied import AppliedState, PolicyMemory, PolicyState
 from equipoise.proportional.decide import Observation as ObservedSize
 from equipoise.proportional.decide import decide as decide_size

@@ -294,7 +294,7 @@ def _from_files(label: str, paths: list[Path], context: str | None) -> Target:
     source = f"{label} {os.pathsep.join(str(path) for path in paths)}"
     chosen = context or next((f.current_context for _, f in files if f.current_context), None)
     if not chosen:
-        raise BadInput(f"{source}: current-context is not set; give --context ({_known(files)})")
+        raise BadInput(f"{source}: current-context is not set; set --context ({_known(files)})")
     found = _find(label, "context", chosen, ((p, f.contexts) for p, f in files))
     if found is None:
         raise BadInput(f"{source}: there is no context {chosen!r} ({_known(files)})")

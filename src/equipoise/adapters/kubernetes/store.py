@@ -111,7 +111,7 @@ class LedgerStore:
         return {ref: Stored(each.data, each.metadata.resourceVersion) for ref, each in found.items()}
 
     def _list(self, namespace: str | None, warnings: Warnings) -> dict[WorkloadRef, RawLedger]:
-        warn = partial(warnings.add, "a Ledger that is nobody's")
+        warn = partial(warnings.add, "a Ledger that names no workload")
         path = path_of(GROUP, VERSION, PLURAL, namespace)
         found: dict[WorkloadRef, RawLedger] = {}
         with _installed():

