@@ -17,7 +17,7 @@ import typer
 
 from equipoise.cli import options
 from equipoise.cli.options import option
-from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.core.errors import BadInput, WorldFailed, did_you_mean
 from equipoise.core.reason import Code
 from equipoise.runtime.output import Format, escaped, print_document, warn
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from equipoise.core.decision import Record
 
 
-app = typer.Typer(help="What was decided, and why; and to decide it again.", no_args_is_help=True)
+app = options.group("List, explain and replay recorded decisions.")
 
 AGE_MAX_SECONDS = 30 * 86400.0
 BYTES_MAX = 256 << 20
@@ -38,11 +38,11 @@ File = Annotated[
     str | None,
     option(
         "PATH",
-        "The journal, SQLite or .jsonl; by default $EQUIPOISE_JOURNAL, then the user's state folder.",
+        "Path of the journal (SQLite or .jsonl); by default $EQUIPOISE_JOURNAL, or the user's state folder.",
         "--file",
     ),
 ]
-RecordId = Annotated[str, typer.Argument(metavar="ID", help="The record's id, or its first letters.")]
+RecordId = Annotated[str, typer.Argument(metavar="ID", help="Id of a record, or its first letters.")]
 
 
 def default_path() -> Path:
@@ -56,17 +56,17 @@ def default_path() -> Path:
 @app.command("list")
 def list_records(
     file: File = None,
-    balancer: Annotated[str, typer.Option(help="Only this balancer's.")] = "",
-    subject: Annotated[str, typer.Option(help="Only about this, such as shop/web or 'shop/*'.")] = "",
-    reason: Annotated[str, typer.Option(help="Only with this reason, such as Rotate.")] = "",
-    since: Annotated[str | None, typer.Option(help="Only of the last 90s, 5m, 1h30m or 7d.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    balancer: Annotated[str, option("NAME", "Only records of this balancer.")] = "",
+    subject: Annotated[str, option("SUBJECT", "Only records about this subject, such as shop/web or 'shop/*'.")] = "",
+    reason: Annotated[str, option("REASON", "Only records with this reason, such as Rotate.")] = "",
+    since: Annotated[str | None, option("DURATION", "Only records of the last 90s, 5m, 1h30m or 7d.")] = None,
+    limit: Annotated[int, option("N", "Maximum number of records.", min=1)] = 50,
     output: Annotated[
         Literal["table", "json", "yaml", "jsonl"],
-        typer.Option("-o", "--output", help="How to print the answer."),
+        typer.Option("-o", "--output", help="Output format; jsonl has one complete record per line."),
     ] = "table",
 ) -> None:
-    """List the records, the newest first."""
+    """List the records of a journal, newest first."""
     query = _query(balancer, subject, reason, since, limit)
     with _opened(file) as reader:
         if output == "jsonl":  # whole records, one a line
@@ -86,7 +86,7 @@ def list_records(
 
 @app.command()
 def show(record_id: RecordId, file: File = None, output: options.Output = Format.TABLE) -> None:
-    """Print one whole record, with everything that went into it (as YAML, unless JSON is asked for)."""
+    """Print one complete record with the inputs of its decision, as YAML or JSON."""
     with _opened(file) as reader:
         record = _named(reader, record_id)
     print_document(msgspec.to_builtins(record), Format.JSON if output is Format.JSON else Format.YAML)
@@ -94,7 +94,7 @@ def show(record_id: RecordId, file: File = None, output: options.Output = Format
 
 @app.command()
 def explain(record_id: RecordId, file: File = None, output: options.Output = Format.TABLE) -> None:
-    """Say why: what was seen, the numbers, what was held, what came of it, what would change it."""
+    """Explain one decision: what was observed, the numbers, the actions, their results, and what would change it."""
     from equipoise.cli.journal_output import explanation, summary
     from equipoise.cli.replay import otherwise
     from equipoise.runtime.console import Console
@@ -111,13 +111,13 @@ def explain(record_id: RecordId, file: File = None, output: options.Output = For
 @app.command("replay")
 def replay_records(
     record_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID...]", help="The records' ids, or their first letters.")
+        list[str] | None, typer.Argument(metavar="[ID...]", help="Id of a record, or its first letters.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every record of the journal.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Replay every record of the journal.")] = False,
     file: File = None,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Decide records again from what went into them, and compare."""
+    """Decide recorded inputs again with this version, and compare the results."""
     from equipoise.adapters.journal import Query
     from equipoise.cli.journal_output import print_replay, replay_document
     from equipoise.cli.replay import replay
@@ -146,10 +146,12 @@ def _query(balancer: str, subject: str, reason: str, since: str | None, limit: i
     from equipoise.engine.balancer import BALANCERS
 
     if balancer not in {"", *BALANCERS}:
-        raise BadInput(f"--balancer {balancer}: expected one of {', '.join(BALANCERS)}")
+        question = did_you_mean(balancer, BALANCERS)
+        raise BadInput(f"--balancer {balancer}: expected one of {', '.join(BALANCERS)}.{question}")
     codes = {code.value.lower(): code.value for code in Code}
     if reason and reason.lower() not in codes:
-        raise BadInput(f"--reason {reason}: expected one of {', '.join(codes.values())}")
+        question = did_you_mean(reason, codes.values())
+        raise BadInput(f"--reason {reason}: expected a reason.{question} `equipoise explain` lists them all")
     after = None if since is None else time.time() - options.parse_span("--since", since)
     return Query(balancer, subject, codes.get(reason.lower(), ""), after, limit)
 
@@ -243,18 +245,18 @@ def dashboard(
         list[str] | None,
         option(
             "PATH",
-            "A journal, SQLite or .jsonl; may be given again. By default the one of `equipoise journal`.",
+            "Path of a journal (SQLite or .jsonl); by default that of `equipoise journal`; may be repeated.",
             "--journal",
         ),
     ] = None,
-    host: Annotated[str, option("ADDRESS", "Where to answer; others need a token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8088,
+    host: Annotated[str, option("ADDRESS", "Address to listen on; other machines need a token.")] = "127.0.0.1",
+    port: Annotated[int, option("PORT", "Port to listen on; 0 chooses a free one.", min=0, max=65535)] = 8088,
     token_file: Annotated[
-        str | None, option("FILE", "Tokens, one per line; whoever has one may look. Read again.")
+        str | None, option("FILE", "File with bearer tokens, one per line; read again when it changes.")
     ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
 ) -> None:
-    """Show what the journals say, live, in a browser. It only reads."""
+    """Show the decisions of a journal in a browser, live. Changes nothing."""
     from equipoise.runtime.tokens import Tokens
 
     expect_safe(host, token_file)

@@ -133,9 +133,7 @@ def status_table(tiers: Sequence[Mapping[str, Any]]) -> Any:
     from rich.text import Text
 
     counts = ("TARGET", "ASSIGNED", "FREE", "BUSY", "DRAINING", "CALLS")
-    laid_out = table(
-        "TIER", "TYPE", *counts, "", right=counts, folded=("TIER",), padding=(0, 1, 0, 0), has_edge=True
-    )
+    laid_out = table("TIER", "TYPE", *counts, "", right=counts, folded=("TIER",))
     for tier in tiers:
         diff = tier["diff"]
         deviation = f"over by {diff}" if diff > 0 else f"under by {-diff}" if diff < 0 else ""

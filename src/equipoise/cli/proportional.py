@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from equipoise.proportional.loop import PolicyResult
     from equipoise.proportional.parse import PolicyFile
 
-app = options.group("Requests and limits that follow the size of the cluster, without flapping.")
+app = options.group("Scale container requests and limits with the size of the cluster.")
 EXAMPLES = {"--input": "cores=18", "--current": "kube-dns.requests.cpu=250m"}
 
 
 Policies = Annotated[
     list[str] | None,
-    typer.Argument(metavar="POLICY", help="Names of ScalingPolicies in the cluster; by default all."),
+    typer.Argument(metavar="POLICY", help="Name of a ScalingPolicy in the cluster; by default all of them."),
 ]
 PolicyPath = Annotated[
     str | None,
-    option("FILE", "A ScalingPolicy, or only its spec, in a file; - is standard input.", "--policy"),
+    option("FILE", "File with a ScalingPolicy or only its spec; - is standard input.", "--policy"),
 ]
 
 
@@ -72,19 +72,20 @@ def plan(
         list[str] | None,
         option(
             "NAME=SIZE",
-            "How large the cluster is: cores, memory, nodes, pods; by default it is counted.",
+            "Size of the cluster (cores, memory, nodes or pods), such as cores=18; by default counted in the cluster; "
+            "may be repeated.",
             "--input",
         ),
     ] = None,
     current: Annotated[
-        list[str] | None, option("NAME=VALUE", "What is in force, such as kube-dns.requests.cpu=250m.")
+        list[str] | None, option("NAME=VALUE", "Current value, such as kube-dns.requests.cpu=250m; may be repeated.")
     ] = None,
     observations: Annotated[
-        str | None, option("FILE", "CSV with timestamp and sizes: run them all through the smoothing.")
+        str | None, option("FILE", "CSV with a timestamp and the sizes; runs every row through the smoothing.")
     ] = None,
     live: ProportionalOptions,
 ) -> None:
-    """Say what containers would ask for, in a cluster or at a given size, and why. Changes nothing."""
+    """Show the requests and limits of containers at the current or a given cluster size, and why. Changes nothing."""
     if policy is not None and (size or current or observations):
         if policies:
             raise BadInput("--policy: expected it alone, without the names of policies in the cluster")
@@ -110,15 +111,18 @@ def apply(
     policies: Policies = None,
     policy: PolicyPath = None,
     is_dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be set now; change nothing.")
+        bool, typer.Option("--dry-run", help="Print what would be set now, without setting it.")
     ] = False,
     interval: Annotated[
-        str, option("SPAN", "How long to wait between two turns where one is not enough.")
+        str, option("DURATION", "Time between two cycles, where one is not enough.")
     ] = "10s",
-    timeout: Annotated[str, option("SPAN", "How long all turns may take.")] = "10m",
+    timeout: Annotated[str, option("DURATION", "Time limit for all cycles.")] = "10m",
     live: ProportionalOptions,
 ) -> None:
-    """Set what the policies ask for now, with the operator's guards, and say what it restarts before."""
+    """Set the requests and limits that the policies define, with the same guards as the operator.
+
+    Pods that have to restart are named first.
+    """
     request = live.request(policies, policy, takes_sizes=False)
     interval_seconds = options.parse_span("--interval", interval, least=1)
     timeout_seconds = options.parse_span("--timeout", timeout, least=1)
@@ -230,25 +234,28 @@ DEFAULT_POLICY = {
 @app.command()
 def simulate(
     policy: Annotated[
-        str | None, option("FILE", "A ScalingPolicy, or only its spec; by default 100m + 10m per core.")
+        str | None, option("FILE", "File with a ScalingPolicy or only its spec; by default 100m + 10m per core.")
     ] = None,
     scene: Annotated[
         Literal["all", "random-walk", "rolling-update", "node-flap", "autoscaler-burst"],
-        typer.Option(help="What happens to the cluster."),
+        typer.Option(help="Kind of generated node history."),
     ] = "all",
     observations: Annotated[
-        str | None, option("FILE", "Instead: a recorded CSV with timestamp and sizes.")
+        str | None, option("FILE", "CSV with a timestamp and the sizes, instead of generated histories.")
     ] = None,
-    seeds: Annotated[int, option("N", "How many histories of each kind.", min=1, max=100_000)] = 20,
-    nodes: Annotated[int, option("N", "How many nodes at first.", min=2, max=100_000)] = 50,
-    node_cores: Annotated[int, option("N", "The cores of a node.", min=1, max=4096)] = 4,
-    node_memory: Annotated[str, option("SIZE", "The memory of a node.")] = "16Gi",
-    hours: Annotated[float, option("N", "How long a history is.", min=0.01, max=1000)] = 2,
-    interval: Annotated[str, option("SPAN", "How often the cluster is looked at.")] = "10s",
-    plot: Annotated[str | None, option("FILE", "Draw the first history of each kind: .svg or .png.")] = None,
+    seeds: Annotated[int, option("N", "Number of histories of each kind.", min=1, max=100_000)] = 20,
+    nodes: Annotated[int, option("N", "Number of nodes at the start.", min=2, max=100_000)] = 50,
+    node_cores: Annotated[int, option("N", "Cores of a node.", min=1, max=4096)] = 4,
+    node_memory: Annotated[str, option("SIZE", "Memory of a node.")] = "16Gi",
+    hours: Annotated[float, option("HOURS", "Length of a history in hours.", min=0.01, max=1000)] = 2,
+    interval: Annotated[str, option("DURATION", "Time between two observations.")] = "10s",
+    plot: Annotated[str | None, option("FILE", "Draw the first history of each kind to an .svg or .png file.")] = None,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Compare every way against flapping on one policy: changes, too much, too little. Needs no cluster."""
+    """Compare the strategies against flapping on one policy: number of changes, over- and under-provisioning.
+
+    Needs no cluster.
+    """
     from equipoise.cli.proportional_study import cluster_of, draw, generated, print_tables, recorded, report
     from equipoise.sim.smoothing_study import WALKS
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from equipoise.core.decision import Action, Decision
 
 
-app = options.group("Pods on a node: throttle and evict no more than its waterlines ask for.")
+app = options.group("Throttle or evict pods on a node under pressure.")
 
 
 @app.command()
@@ -23,16 +23,16 @@ app = options.group("Pods on a node: throttle and evict no more than its waterli
 def plan(
     *,
     file: Annotated[
-        str | None, option("FILE", "A node, its pods and policies; - is standard input.", "--from")
+        str | None, option("FILE", "File with a node, its pods and policies; - is standard input.", "--from")
     ] = None,
     node: Annotated[
-        str | None, option("NAME", "A live node, as its kubelet measures it (nodes/proxy).")
+        str | None, option("NAME", "Name of a node, whose usage is read from its kubelet (needs nodes/proxy).")
     ] = None,
-    excess: Annotated[int, option("PERCENT", "Widen gaps by so much.", min=0, max=1000)] = 0,
+    excess: Annotated[int, option("PERCENT", "Widen every gap by this percentage.", min=0, max=1000)] = 0,
     output: options.Output = Format.TABLE,
     kubernetes: options.KubernetesOptions,
 ) -> None:
-    """Say which pods would be throttled, evicted or restored, in which order, and why. Changes nothing."""
+    """Show which pods would be throttled, evicted or restored, in which order, and why. Changes nothing."""
     if (file is None) == (node is None):
         raise BadInput("--from or --node: expected exactly one of them")
     if node is not None:
@@ -117,7 +117,7 @@ def _rules(rules: Mapping[str, Mapping[str, Any]]) -> Any:
     from equipoise.runtime.console import table
 
     names = ("RULE", "METRIC", "USAGE", "WATERLINE", "STATE", "ROUNDS", "ACTION")
-    laid_out = table(*names, right=RIGHT, padding=(0, 1, 0, 0))
+    laid_out = table(*names, right=RIGHT)
     for key, rule in rules.items():
         rounds = rule["breaches"] if rule["state"] == "Crossed" else rule["clear"]
         state = "Preview" if rule["preview"] and rule["state"] == "Crossed" else rule["state"]
@@ -139,7 +139,7 @@ def _plan(decision: "Decision") -> Any:
     from equipoise.runtime.console import table
 
     names = ("#", "DO", "POD", "FOR", "RELEASES", "GAP AFTER", "QUOTA")
-    laid_out = table(*names, right=RIGHT, padding=(0, 1, 0, 0))
+    laid_out = table(*names, right=RIGHT)
     for turn, action in enumerate(decision.actions, 1):
         kind = type(action).__name__
         laid_out.add_row(str(turn), Text(VERBS[kind], style=STYLES.get(kind, "bold")), *_cells(action))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.help import OF_FILE
 from equipoise.cli.journal import journalled
 from equipoise.cli.options import REPLICAS_MAX, AdviceFormat, SourceName, option
 from equipoise.cli.plots import Plot, check_plot
@@ -29,15 +30,15 @@ if TYPE_CHECKING:
     from equipoise.recommendation.policy import AdviceRequest, RecommendationPolicy
 
 
-_ASKED = "How Prometheus is asked: the best way it offers, or this one"
+_ASKED = "Protocol of the queries to Prometheus; auto uses the best one that it offers"
 Workloads = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="WORKLOAD",
-        help="Only these: NAME, KIND/NAME or NAMESPACE/NAME; of a file with one workload, its name.",
+        help="NAME, KIND/NAME or NAMESPACE/NAME of a workload; by default all. Names the one of a file without names.",
     ),
 ]
-Kind = Annotated[str, option("KIND", "Of a file: the workload's kind.")]
+Kind = Annotated[str, option("KIND", "Kind of the workload.", rich_help_panel=OF_FILE)]
 KIND_FORM = r"[A-Z][A-Za-z0-9]{0,62}"
 
 
@@ -56,10 +57,10 @@ def apply(
     *,
     workloads: Annotated[
         list[str] | None,
-        typer.Argument(metavar="WORKLOAD", help="Only these: NAME, KIND/NAME or NAMESPACE/NAME."),
+        typer.Argument(metavar="WORKLOAD", help="NAME, KIND/NAME or NAMESPACE/NAME of a workload; by default all."),
     ] = None,
     is_dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Have the API server say what would happen; change nothing.")
+        bool, typer.Option("--dry-run", help="Ask the API server what would change, without changing it.")
     ] = False,
     settings: options.AdviceSettings,
     algorithm: options.Algorithm = "profile",
@@ -70,7 +71,7 @@ def apply(
     kubernetes: options.OperatorOptions,
     prometheus: options.PrometheusFlags,
 ) -> None:
-    """Decide as plan does, and make the HPAs, or change those made before; others' are left alone."""
+    """Create the advised HPAs, or update those that Equipoise created. Other HPAs are not changed."""
     from equipoise.adapters.prometheus.history import HistorySource
     from equipoise.cli.recommendation_live import RecommendationRequest, apply_recommendation, print_adopted
     from equipoise.recommendation.advisor import AdviceScope
@@ -115,25 +116,25 @@ def _surprises(done: "Sequence[Adopted]") -> "Iterator[str]":
 @options.expanded
 def simulate(
     *,
-    file: Annotated[str, option("FILE", "CSV or Parquet with CPU usage; - is standard input.", "--from")],
+    file: Annotated[str, option("FILE", "CSV or Parquet file with CPU usage; - is standard input.", "--from")],
     workloads: Workloads = None,
     workload: options.WorkloadOptions,
     current_min: Annotated[
-        int | None, option("N", "minReplicas of today's HPA; by default 1.", min=1, max=REPLICAS_MAX)
+        int | None, option("N", "minReplicas of the current HPA; by default 1.", min=1, max=REPLICAS_MAX)
     ] = None,
     current_max: Annotated[
         int | None,
-        option("N", "maxReplicas of today's HPA; by default today's replicas stay.", min=1, max=REPLICAS_MAX),
+        option("N", "maxReplicas of the current HPA; by default the replicas stay the same.", min=1, max=REPLICAS_MAX),
     ] = None,
     current_target: Annotated[
-        int | None, option("PERCENT", "Its target, in percent of the request.", min=1, max=1000)
+        int | None, option("PERCENT", "CPU target of the current HPA, in percent of the request.", min=1, max=1000)
     ] = None,
     settings: options.AdviceSettings,
     kind: Kind = "Deployment",
     algorithm: options.Algorithm = "profile",
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Replay the week by Kubernetes' HPA algorithm, as it is set today and as advised. Changes nothing."""
+    """Replay the past week with the current and the advised HPA. Changes nothing."""
     today = _today(current_min, current_max, current_target)
     from equipoise.cli.recommendation_replay import print_table, replayed, report
     from equipoise.recommendation.policy import AdviceRequest
@@ -171,7 +172,7 @@ def _today(low: int | None, high: int | None, target: int | None) -> "HpaBounds 
     return HpaBounds(low or 1, high, target)
 
 
-app = options.group("HPA and resource settings, from a week of history and a forecast.")
+app = options.group("Recommend HPA and resource settings from a week of usage and a forecast.")
 
 
 @app.command()
@@ -182,28 +183,28 @@ def plan(
     workloads: Workloads = None,
     file: Annotated[
         str | None,
-        option("FILE", "CSV or Parquet with CPU usage, instead of a cluster; - is standard input.", "--from"),
+        option("FILE", "Read CPU usage from a CSV or Parquet file, not from a cluster; - is standard input.", "--from"),
     ] = None,
     workload: options.WorkloadOptions,
     settings: options.AdviceSettings,
     kind: Kind = "Deployment",
     about: Annotated[
-        Literal["HPA", "Resource"], typer.Option("--type", help="Replicas and target, or requests.")
+        Literal["HPA", "Resource"], typer.Option("--type", help="Advise on HPAs or on container requests.")
     ] = "HPA",
     algorithm: options.Algorithm = "profile",
     source: Annotated[
         SourceName,
-        typer.Option(help=f"{_ASKED}; for the peak of memory by a query always. metrics-file is --from."),
+        typer.Option(help=f"{_ASKED}. metrics-file is --from."),
     ] = "auto",
     scope: options.ScopeOptions,
     plot: Plot = None,
     output: Annotated[
-        AdviceFormat, typer.Option("-o", "--output", help="How to print the advice.")
+        AdviceFormat, typer.Option("-o", "--output", help="Output format.")
     ] = "table",
     kubernetes: options.KubernetesOptions,
     prometheus: options.PrometheusFlags,
 ) -> None:
-    """Say how many replicas, at which target, a workload's HPA should have, and why. Changes nothing."""
+    """Show the HPA or the requests that each workload should have, and why. Changes nothing."""
     _refuse_of_the_other(command, source, is_file=file is not None)
     check_plot(plot)
     if about == "Resource" and output in {"hpa", "ehpa"}:

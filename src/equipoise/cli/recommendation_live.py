@@ -219,9 +219,7 @@ def _table(done: Sequence[Adopted], *, is_dry_run: bool, has_sentences: bool) ->
     from equipoise.runtime.console import table
 
     numbers, whole = ("NOW", "MIN", "MAX", "TARGET"), ("HPA", "REASON")
-    laid_out = table(
-        "WORKLOAD", *numbers, *whole, right=numbers, folded=("WORKLOAD",), padding=(0, 1), has_edge=True
-    )
+    laid_out = table("WORKLOAD", *numbers, *whole, right=numbers, folded=("WORKLOAD",))
     if has_sentences:
         laid_out.add_column("WHY", ratio=1, overflow="fold")
     for each in done:

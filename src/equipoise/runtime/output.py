@@ -137,7 +137,7 @@ def plan_table(decisions: "Sequence[Decision]", doing: str = "EVICT, IN ORDER") 
 
     from equipoise.runtime.console import table
 
-    laid_out = table("SUBJECT", "REASON", doing, folded=("SUBJECT", doing), padding=(0, 1), has_edge=True)
+    laid_out = table("SUBJECT", "REASON", doing, folded=("SUBJECT", doing))
     laid_out.add_column("WHY", ratio=1, overflow="fold")
     for decision in decisions:
         pods = [_named(action) for action in decision.actions]
