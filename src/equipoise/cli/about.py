@@ -13,6 +13,7 @@ from equipoise.core.errors import BadInput, did_you_mean
 from equipoise.core.reason import Code, Explanation, explanations
 from equipoise.runtime.output import Format, print_document, print_sentences
 
+
 def version(output: options.Output = Format.TABLE) -> None:
     """Print the version of this command line."""
     client = {

@@ -33,15 +33,23 @@ PORT = re.compile(r"[0-9]{1,5}")
 class AgentOptions:
     """The options of `equipoise agent`."""
 
-    node: Annotated[str, typer.Option(metavar="NAME", envvar="NODE_NAME", help="Name of the node that the agent runs on.")]
+    node: Annotated[
+        str, typer.Option(metavar="NAME", envvar="NODE_NAME", help="Name of the node that the agent runs on.")
+    ]
     interval: Annotated[str, option("DURATION", "Time between two rounds, at least 1s.")] = "10s"
     mode: Annotated[
         Literal["Preview", "Enforce"],
-        typer.Option(envvar="EQUIPOISE_COMPAT_MODE", help="Preview records the actions without executing them; Enforce executes them."),
+        typer.Option(
+            envvar="EQUIPOISE_COMPAT_MODE",
+            help="Preview records the actions without executing them; Enforce executes them.",
+        ),
     ] = "Preview"
     crane: Annotated[
         Literal["auto", "on"],
-        typer.Option(envvar="EQUIPOISE_COMPAT_CRANE", help="on also acts in a cluster with Crane's definitions; auto does not."),
+        typer.Option(
+            envvar="EQUIPOISE_COMPAT_CRANE",
+            help="on also acts in a cluster with Crane's definitions; auto does not.",
+        ),
     ] = "auto"
     state: Annotated[str, option("FILE", "File on the host that records the throttled containers.")] = (
         "/var/lib/equipoise/agent/state.json"
@@ -56,20 +64,29 @@ class AgentOptions:
         typer.Option(help="Compare waterlines with the usage of the machine or of its pods."),
     ] = "machine"
     evictions_per_round: Annotated[
-        int | None, option("N", "Maximum number of evictions per round; by default 10% of the pods, at least 1.", min=0, max=10**6)
+        int | None,
+        option(
+            "N",
+            "Maximum number of evictions per round; by default 10% of the pods, at least 1.",
+            min=0,
+            max=10**6,
+        ),
     ] = None
     excess: Annotated[int, option("PERCENT", "Widen every gap by this percentage.", min=0, max=1000)] = 0
     journal: Annotated[
-        str | None, option("FILE", "Path of the journal; by default journal.db beside the state; '' writes none.")
+        str | None,
+        option("FILE", "Path of the journal; by default journal.db beside the state; '' writes none."),
     ] = None
     cleanup: Annotated[
         bool, typer.Option("--cleanup", help="Restore what an earlier agent throttled, then exit.")
     ] = False
-    http_address: Annotated[str, option("[HOST]:PORT", "Address of the health and metrics endpoints.")] = ":8081"
+    http_address: Annotated[str, option("[HOST]:PORT", "Address of the health and metrics endpoints.")] = (
+        ":8081"
+    )
     operator_namespace: options.OperatorNamespace = options.OPERATOR_NAMESPACE
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], typer.Option(help="Log level.")
-    ] = "info"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], typer.Option(help="Log level.")] = (
+        "info"
+    )
     log_format: Annotated[Literal["auto", "json", "console"], typer.Option(help="Log format.")] = "auto"
     kubernetes: options.KubernetesOptions
 
@@ -171,9 +188,13 @@ def retire(
     *,
     name: Annotated[
         str,
-        typer.Argument(metavar="DAEMONSET", help="Name of the DaemonSet of the agents.", callback=options.expect_object),
+        typer.Argument(
+            metavar="DAEMONSET", help="Name of the DaemonSet of the agents.", callback=options.expect_object
+        ),
     ] = "equipoise-agent",
-    namespace: Annotated[str, in_namespace("Namespace in which Equipoise is installed.")] = options.OPERATOR_NAMESPACE,
+    namespace: Annotated[
+        str, in_namespace("Namespace in which Equipoise is installed.")
+    ] = options.OPERATOR_NAMESPACE,
     timeout: Annotated[str, option("DURATION", "Time limit for the agents to end.")] = "60s",
     kubernetes: options.KubernetesOptions,
 ) -> None:

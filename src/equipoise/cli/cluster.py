@@ -61,7 +61,10 @@ def as_yaml(definitions: list[dict[str, Any]]) -> str:
 def apply(
     *,
     names: Names = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the API server whether it accepts them, without changing any.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Ask the API server whether it accepts them, without changing any."),
+    ] = False,
     output: options.Output = Format.TABLE,
     kubernetes: options.KubernetesOptions,
 ) -> None:
@@ -75,7 +78,10 @@ def apply(
     if output is Format.TABLE:
         _print_rows(
             ("RESULT", "DEFINITION", "DETAIL"),
-            ((one.result, "green" if one.is_fine else "bold red", one.name, one.sentence, "") for one in done),
+            (
+                (one.result, "green" if one.is_fine else "bold red", one.name, one.sentence, "")
+                for one in done
+            ),
         )
     else:
         print_document(InstallReport(dry_run, done), output)
@@ -98,11 +104,13 @@ def doctor(
     redis: Annotated[
         str | None,
         option(
-            "URL", "URL of the Redis of the pools, to check that it does not evict keys.", envvar="EQUIPOISE_REDIS_URL"
+            "URL",
+            "URL of the Redis of the pools, to check that it does not evict keys.",
+            envvar="EQUIPOISE_REDIS_URL",
         ),
     ] = None,
 ) -> None:
-    """Check permissions, definitions, metrics and clocks of a cluster, and with --redis the Redis of the pools.
+    """Check permissions, definitions, metrics and clocks of a cluster, and with --redis a Redis of pools.
 
     Prints one line for each requirement of the balancers, with the remedy if it is not met.
     """
@@ -114,8 +122,10 @@ def doctor(
     if output is Format.TABLE:
         _print_rows(
             ("RESULT", "CHECK", "DETAIL"),
-            ((check.status, _COLOURS[check.status], check.name, check.sentence, check.remedy)
-            for check in checks),
+            (
+                (check.status, _COLOURS[check.status], check.name, check.sentence, check.remedy)
+                for check in checks
+            ),
         )
     else:
         print_document(CheckReport(checks), output)
@@ -149,7 +159,9 @@ Where = Annotated[str | None, in_namespace("Namespace; by default the entire clu
 def pause(
     *,
     namespace: Where = None,
-    reason: Annotated[str, option("TEXT", "Reason for the pause, shown with every action that it holds.")] = "",
+    reason: Annotated[
+        str, option("TEXT", "Reason for the pause, shown with every action that it holds.")
+    ] = "",
     operator_namespace: options.OperatorNamespace = options.OPERATOR_NAMESPACE,
     kubernetes: options.KubernetesOptions,
 ) -> None:
@@ -203,7 +215,13 @@ def _user() -> str:
 
 
 def schema(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a document, such as plan or rotationpolicy; by default the names are listed.")] = "",
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Name of a document, such as plan or rotationpolicy; by default the names are listed.",
+        ),
+    ] = "",
     is_list: Annotated[bool, typer.Option("--list", help="List the names of the schemas.")] = False,
 ) -> None:
     """Print the JSON Schema of a document that Equipoise reads or prints."""
@@ -220,11 +238,15 @@ def schema(
 
 def validate(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="File with manifests in YAML or JSON; - is standard input.")
+        list[str],
+        typer.Argument(metavar="FILE", help="File with manifests in YAML or JSON; - is standard input."),
     ],
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Check manifests of Equipoise's kinds, including unknown fields, schedules and time zones. Needs no cluster."""
+    """Check manifests of Equipoise's kinds, including unknown fields, schedules and time zones.
+
+    Needs no cluster.
+    """
     from equipoise.cli.manifests import judge
 
     report = judge(files)

@@ -1,8 +1,9 @@
 """`equipoise completion`: what may come next on a command line, for bash, zsh, fish and kubectl.
 
-The scripts of the shells call `equipoise __complete WORDS`, which prints one candidate per line, a tab and its
-meaning, and at the end whether file names may follow (the protocol of kubectl's plugins). Names of namespaces
-and workloads come from the cluster. A cluster that is absent, slow or refuses gives no names and no message.
+The scripts of the shells call `equipoise __complete WORDS`, which prints one candidate per line, a tab and
+its meaning, and at the end whether file names may follow (the protocol of kubectl's plugins). Names of
+namespaces and workloads come from the cluster. A cluster that is absent, slow or refuses gives no names and
+no message.
 """
 
 import os
@@ -85,7 +86,9 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
 def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+    shell: Annotated[
+        Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")
+    ],
 ) -> None:
     """Print a script that completes commands, options, namespaces and workloads in a shell."""
     sys.stdout.write(SCRIPTS[shell])
@@ -146,22 +149,26 @@ class CommandLine:
 
     def candidates(self, begun: str) -> Iterator[tuple[str, str]]:
         """Yield what may come next, with its meaning."""
-        name, is_equal, value = begun.partition("=")
         if self.option is not None:
             yield from self._values(self.option, begun)
-        elif begun.startswith("-") and is_equal and name in self._options():
-            for each, meaning in self._values(self._options()[name], value):
-                yield f"{name}={each}", meaning
         elif begun.startswith("-"):
-            for option, each in self._options().items():
-                if option.startswith("--"):
-                    yield option, (each.help or "").partition(". ")[0].removesuffix(".")
+            yield from self._begun_options(begun)
         elif commands := self._commands():
             for each, command in commands.items():
                 if not command.hidden:
                     yield each, summary_of(command)
         elif (argument := self._argument()) is not None:
             yield from self._values(argument, begun)
+
+    def _begun_options(self, begun: str) -> Iterator[tuple[str, str]]:
+        name, is_equal, value = begun.partition("=")
+        options = self._options()
+        if is_equal and name in options:
+            yield from ((f"{name}={each}", meaning) for each, meaning in self._values(options[name], value))
+            return
+        for option, each in options.items():
+            if option.startswith("--"):
+                yield option, (each.help or "").partition(". ")[0].removesuffix(".")
 
     def takes_files(self, begun: str) -> bool:
         """Return whether a file name may stand here."""
@@ -176,7 +183,12 @@ class CommandLine:
         return getattr(self.command, "commands", {})
 
     def _options(self) -> dict[str, Any]:
-        return {name: each for each in self.command.params for name in each.opts if each.param_type_name == "option"}
+        return {
+            name: each
+            for each in self.command.params
+            for name in each.opts
+            if each.param_type_name == "option"
+        }
 
     def _argument(self) -> Any:
         """Return the argument at this position; None if there are enough."""
@@ -242,7 +254,7 @@ def _from_cluster(what: str, values: Mapping[str, str], begun: str) -> list[tupl
     def ask() -> None:
         try:
             for name, meaning in _names(what, values, begun):
-                found.append((name, meaning))  # noqa: PERF402 - what is known by the deadline counts
+                found.append((name, meaning))
         except Exception:  # noqa: BLE001, S110 - a completion never reports an error
             pass
 

@@ -32,11 +32,12 @@ def demo(
         str | None, option("FILE", "Keep the journal in this new file; by default it is deleted.")
     ] = None,
     speed: Annotated[float, option("N", "Speed of the simulated time.", min=1, max=600)] = 60,
-    port: Annotated[int, option("PORT", "Port of the dashboard; 0 chooses a free one.", min=0, max=65535)] = 0,
+    port: Annotated[
+        int, option("PORT", "Port of the dashboard; 0 chooses a free one.", min=0, max=65535)
+    ] = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
 ) -> None:
-    """Run the balancers in a simulated cluster, with the dashboard, until Ctrl-C. Needs no cluster.
-    """
+    """Run the balancers in a simulated cluster, with the dashboard, until Ctrl-C. Needs no cluster."""
     kept_journal = _kept_journal(journal)
     if not once:
         _expect_free(port)

@@ -29,9 +29,7 @@ def forecast(
     ] = None,
     algorithm: Algorithm = "profile",
     plot: Plot = None,
-    output: Annotated[
-        ForecastFormat, typer.Option("-o", "--output", help="Output format.")
-    ] = "table",
+    output: Annotated[ForecastFormat, typer.Option("-o", "--output", help="Output format.")] = "table",
 ) -> None:
     """Forecast CPU usage with a safety margin and a 95% band, and tell whether it is predictable."""
     from equipoise.recommendation.forecast import backtested, forecast_document

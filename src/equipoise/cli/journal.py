@@ -6,11 +6,12 @@ Other commands write their decisions to a journal here, too.
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from equipoise.adapters.journal import JournalReader, Query
-    from equipoise.core.decision import Record
+    from equipoise.core.decision import Decision, Record
 
 
 app = options.group("List, explain and replay recorded decisions.")
@@ -57,7 +58,9 @@ def default_path() -> Path:
 def list_records(
     file: File = None,
     balancer: Annotated[str, option("NAME", "Only records of this balancer.")] = "",
-    subject: Annotated[str, option("SUBJECT", "Only records about this subject, such as shop/web or 'shop/*'.")] = "",
+    subject: Annotated[
+        str, option("SUBJECT", "Only records about this subject, such as shop/web or 'shop/*'.")
+    ] = "",
     reason: Annotated[str, option("REASON", "Only records with this reason, such as Rotate.")] = "",
     since: Annotated[str | None, option("DURATION", "Only records of the last 90s, 5m, 1h30m or 7d.")] = None,
     limit: Annotated[int, option("N", "Maximum number of records.", min=1)] = 50,
@@ -94,7 +97,7 @@ def show(record_id: RecordId, file: File = None, output: options.Output = Format
 
 @app.command()
 def explain(record_id: RecordId, file: File = None, output: options.Output = Format.TABLE) -> None:
-    """Explain one decision: what was observed, the numbers, the actions, their results, and what would change it."""
+    """Explain one decision: observations, numbers, actions, their results, and what would change it."""
     from equipoise.cli.journal_output import explanation, summary
     from equipoise.cli.replay import otherwise
     from equipoise.runtime.console import Console
@@ -160,13 +163,28 @@ def _query(balancer: str, subject: str, reason: str, since: str | None, limit: i
 def _opened(file: str | None) -> "Iterator[JournalReader]":
     from equipoise.adapters.journal import open_reader
 
-    reader = open_reader(Path(file) if file else default_path())
+    path = Path(file) if file else default_path()
+    expect_journal(path)
+    reader = open_reader(path)
     try:
         yield reader
     finally:
         for line in reader.damages.lines:
             warn(f"journal {line}")
         reader.close()
+
+
+def expect_journal(path: Path) -> None:
+    """Raise BadInput for a journal that does not exist, with what makes one."""
+    from equipoise.adapters.journal.records import parts_of
+
+    if not path.exists() and not (path.suffix == ".jsonl" and parts_of(path)):
+        file = quote(str(path))
+        raise BadInput(
+            f"journal {path}: it does not exist yet; `equipoise rotation plan -A --journal {file}` creates it, "
+            f"as does every plan with `--journal`, and `equipoise demo --once --journal {file}` fills one with "
+            "examples"
+        )
 
 
 def _named(reader: "JournalReader", name: str) -> "Record":
@@ -212,6 +230,23 @@ def new_ids() -> "Callable[[float], str]":
     return RecordIds(secrets.randbits(WRITER_BITS)).next
 
 
+def write_plan(
+    path: str | None,
+    balancer: str,
+    policy: dict[str, Any],
+    observation: object,
+    memory: Mapping[str, Any],
+    decision: "Decision",
+) -> None:
+    """Write the record of a plan, with its inputs, to the user's journal, if any."""
+    if path is None:
+        return
+    from equipoise.engine.recording import record
+
+    at = time.time()
+    write_records(path, [record(balancer, policy, observation, memory, decision, at, new_ids()(at))])
+
+
 def write_records(path: str | None, records: "Sequence[Record]") -> None:
     """Write whole records to the user's journal, if any; a failure fails the command."""
     if path is None:
@@ -249,7 +284,9 @@ def dashboard(
             "--journal",
         ),
     ] = None,
-    host: Annotated[str, option("ADDRESS", "Address to listen on; other machines need a token.")] = "127.0.0.1",
+    host: Annotated[
+        str, option("ADDRESS", "Address to listen on; other machines need a token.")
+    ] = "127.0.0.1",
     port: Annotated[int, option("PORT", "Port to listen on; 0 chooses a free one.", min=0, max=65535)] = 8088,
     token_file: Annotated[
         str | None, option("FILE", "File with bearer tokens, one per line; read again when it changes.")
@@ -262,6 +299,8 @@ def dashboard(
     expect_safe(host, token_file)
     tokens = None if token_file is None else Tokens(token_file)
     paths = tuple(map(Path, journal)) if journal else (default_path(),)
+    for path in paths:
+        warn_without_journal(path)
     if find_spec("nicegui") is None:
         how = "pip install 'equipoise[dashboard]'"
         raise BadInput(f"dashboard: expected the extra dashboard to be installed: {how}")
@@ -270,6 +309,14 @@ def dashboard(
 
     end_on_signals()
     serve(paths, host, port, tokens, is_opened=not no_open)
+
+
+def warn_without_journal(path: Path) -> None:
+    """Warn of a journal that does not exist; the dashboard shows it as soon as it does."""
+    try:
+        expect_journal(path)
+    except BadInput as error:
+        warn(str(error))
 
 
 def expect_safe(host: str, token_file: str | None) -> None:

@@ -15,9 +15,16 @@ from equipoise.runtime.output import Format, warn
 if TYPE_CHECKING:
     from equipoise.runtime.layers import Effective, Path
 
-Config = Annotated[str | None, option("FILE", "YAML file with settings; by default $EQUIPOISE_CONFIG.", "--config")]
+Config = Annotated[
+    str | None, option("FILE", "YAML file with settings; by default $EQUIPOISE_CONFIG.", "--config")
+]
 Set = Annotated[
-    list[str] | None, option("KEY=VALUE", "Setting, such as lease.name=blue; overrides files, variables and flags; may be repeated.", "--set")
+    list[str] | None,
+    option(
+        "KEY=VALUE",
+        "Setting, such as lease.name=blue; overrides files, variables and flags; may be repeated.",
+        "--set",
+    ),
 ]
 
 
@@ -32,20 +39,28 @@ class SettingFlags:
         list[str] | None,
         option("LIST", "Balancers to run, such as rotation,proportional.", "--balancers", "--balancer"),
     ] = None
-    http_address: Annotated[str | None, option("[HOST]:PORT", "Address of the health and metrics endpoints; by default :8080.")] = None
+    http_address: Annotated[
+        str | None, option("[HOST]:PORT", "Address of the health and metrics endpoints; by default :8080.")
+    ] = None
     log_level: Annotated[str | None, option("LEVEL", "Log level: debug, info, warning or error.")] = None
     log_format: Annotated[str | None, option("FORMAT", "Log format: auto, json or console.")] = None
     namespace: Annotated[
-        list[str] | None, option("NAME", "Namespace to watch; by default all of them; may be repeated.", "-n", "--namespace")
+        list[str] | None,
+        option("NAME", "Namespace to watch; by default all of them; may be repeated.", "-n", "--namespace"),
     ] = None
     lease_namespace: Annotated[
         str | None, option("NAME", "Namespace of the Lease; by default that of the operator.")
     ] = None
     kubernetes: options.KubernetesOptions
-    metrics_from: Annotated[str | None, option("SOURCE", "Source of pod usage: auto, prometheus or metrics-server.")] = None
-    prometheus_url: Annotated[str | None, option(
+    metrics_from: Annotated[
+        str | None, option("SOURCE", "Source of pod usage: auto, prometheus or metrics-server.")
+    ] = None
+    prometheus_url: Annotated[
+        str | None,
+        option(
             "URL",
-            "URL of Prometheus, Thanos, Mimir or VictoriaMetrics; by default it is discovered in the cluster.",
+            "URL of Prometheus, Thanos, Mimir or VictoriaMetrics; by default "
+            "it is discovered in the cluster.",
             rich_help_panel=PROMETHEUS,
         ),
     ] = None
@@ -53,13 +68,16 @@ class SettingFlags:
         list[str] | None,
         option(
             "NAME",
-            "Namespace in which Prometheus is discovered, instead of monitoring and that of the operator; may be "
+            "Namespace in which Prometheus is discovered, instead of "
+            "monitoring and that of the operator; may be "
             "repeated.",
             rich_help_panel=PROMETHEUS,
         ),
     ] = None
     access: options.PrometheusAccess
-    prometheus_timeout: Annotated[str | None, option("DURATION", "Timeout of one query.", rich_help_panel=PROMETHEUS)] = None
+    prometheus_timeout: Annotated[
+        str | None, option("DURATION", "Timeout of one query.", rich_help_panel=PROMETHEUS)
+    ] = None
 
     def given(self) -> "dict[tuple[str, Path], Any]":
         """Return the values of the flags that were used, by flag and path of the setting."""
@@ -110,9 +128,7 @@ def config(
     *,
     config: Config = None,
     set_: Set = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = (
-        Format.YAML
-    ),
+    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = (Format.YAML),
     flags: SettingFlags,
 ) -> None:
     """Print the settings of `equipoise operator`, and where each value comes from."""

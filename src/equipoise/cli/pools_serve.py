@@ -28,11 +28,17 @@ def serve(
     token_file: Annotated[
         str | None,
         option(
-            "FILE", "File with bearer tokens, one per line; read again when it changes.", envvar="EQUIPOISE_TOKEN_FILE"
+            "FILE",
+            "File with bearer tokens, one per line; read again when it changes.",
+            envvar="EQUIPOISE_TOKEN_FILE",
         ),
     ] = None,
-    lease: Annotated[str, option("DURATION", "Time after which a call without a heartbeat loses its pod.")] = "15m",
-    record: Annotated[str, option("DURATION", "Time for which the record of a call is kept; at least the lease.")] = "1h",
+    lease: Annotated[
+        str, option("DURATION", "Time after which a call without a heartbeat loses its pod.")
+    ] = "15m",
+    record: Annotated[
+        str, option("DURATION", "Time for which the record of a call is kept; at least the lease.")
+    ] = "1h",
     linger: Annotated[str, option("DURATION", "Time to continue after SIGTERM, while not ready.")] = "0s",
     accept_eviction: Annotated[
         bool,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from equipoise.cli import options
-from equipoise.cli.help import OF_FILE
-from equipoise.cli.journal import journalled
+from equipoise.cli.help import FILE_OPTIONS
+from equipoise.cli.journal import CommandJournal, journalled
 from equipoise.cli.options import REPLICAS_MAX, AdviceFormat, SourceName, option
 from equipoise.cli.plots import Plot, check_plot
 from equipoise.core.errors import BadInput, WorldFailed
@@ -35,10 +35,11 @@ Workloads = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="WORKLOAD",
-        help="NAME, KIND/NAME or NAMESPACE/NAME of a workload; by default all. Names the one of a file without names.",
+        help="NAME, KIND/NAME or NAMESPACE/NAME of a workload; by default all. "
+        "Names the one of a file without names.",
     ),
 ]
-Kind = Annotated[str, option("KIND", "Kind of the workload.", rich_help_panel=OF_FILE)]
+Kind = Annotated[str, option("KIND", "Kind of the workload.", rich_help_panel=FILE_OPTIONS)]
 KIND_FORM = r"[A-Z][A-Za-z0-9]{0,62}"
 
 
@@ -57,7 +58,9 @@ def apply(
     *,
     workloads: Annotated[
         list[str] | None,
-        typer.Argument(metavar="WORKLOAD", help="NAME, KIND/NAME or NAMESPACE/NAME of a workload; by default all."),
+        typer.Argument(
+            metavar="WORKLOAD", help="NAME, KIND/NAME or NAMESPACE/NAME of a workload; by default all."
+        ),
     ] = None,
     is_dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Ask the API server what would change, without changing it.")
@@ -116,7 +119,9 @@ def _surprises(done: "Sequence[Adopted]") -> "Iterator[str]":
 @options.expanded
 def simulate(
     *,
-    file: Annotated[str, option("FILE", "CSV or Parquet file with CPU usage; - is standard input.", "--from")],
+    file: Annotated[
+        str, option("FILE", "CSV or Parquet file with CPU usage; - is standard input.", "--from")
+    ],
     workloads: Workloads = None,
     workload: options.WorkloadOptions,
     current_min: Annotated[
@@ -124,10 +129,16 @@ def simulate(
     ] = None,
     current_max: Annotated[
         int | None,
-        option("N", "maxReplicas of the current HPA; by default the replicas stay the same.", min=1, max=REPLICAS_MAX),
+        option(
+            "N",
+            "maxReplicas of the current HPA; by default the replicas stay the same.",
+            min=1,
+            max=REPLICAS_MAX,
+        ),
     ] = None,
     current_target: Annotated[
-        int | None, option("PERCENT", "CPU target of the current HPA, in percent of the request.", min=1, max=1000)
+        int | None,
+        option("PERCENT", "CPU target of the current HPA, in percent of the request.", min=1, max=1000),
     ] = None,
     settings: options.AdviceSettings,
     kind: Kind = "Deployment",
@@ -183,7 +194,11 @@ def plan(
     workloads: Workloads = None,
     file: Annotated[
         str | None,
-        option("FILE", "Read CPU usage from a CSV or Parquet file, not from a cluster; - is standard input.", "--from"),
+        option(
+            "FILE",
+            "Read CPU usage from a CSV or Parquet file, not from a cluster; - is standard input.",
+            "--from",
+        ),
     ] = None,
     workload: options.WorkloadOptions,
     settings: options.AdviceSettings,
@@ -192,15 +207,11 @@ def plan(
         Literal["HPA", "Resource"], typer.Option("--type", help="Advise on HPAs or on container requests.")
     ] = "HPA",
     algorithm: options.Algorithm = "profile",
-    source: Annotated[
-        SourceName,
-        typer.Option(help=f"{_ASKED}. metrics-file is --from."),
-    ] = "auto",
+    source: Annotated[SourceName, typer.Option(help=f"{_ASKED}. metrics-file is --from.")] = "auto",
     scope: options.ScopeOptions,
     plot: Plot = None,
-    output: Annotated[
-        AdviceFormat, typer.Option("-o", "--output", help="Output format.")
-    ] = "table",
+    output: Annotated[AdviceFormat, typer.Option("-o", "--output", help="Output format.")] = "table",
+    journal: options.Journal = None,
     kubernetes: options.KubernetesOptions,
     prometheus: options.PrometheusFlags,
 ) -> None:
@@ -214,12 +225,14 @@ def plan(
 
     how = settings.how(algorithm)
     question = AdviceRequest(_read_settings(settings.setting or ()), AdviceType(about), how)
-    if file is None:
-        cluster = options.cluster_request(kubernetes, scope, prometheus)
-        decisions, intervals_seconds = _of_cluster(question, cluster, source, workloads or (), plot)
-    else:
-        request = FileRequest(file, workloads or (), kind, workload)
-        decisions, intervals_seconds = _of_file(question, request, plot)
+    with journalled(journal) as records:
+        kept = None if journal is None else records
+        if file is None:
+            cluster = options.cluster_request(kubernetes, scope, prometheus)
+            decisions, intervals_seconds = _of_cluster(question, cluster, source, workloads or (), plot, kept)
+        else:
+            request = FileRequest(file, workloads or (), kind, workload)
+            decisions, intervals_seconds = _of_file(question, request, plot, kept)
     if not decisions and file is None:
         warn_of_nothing("no workload", is_everywhere=scope.all_namespaces)
     elif not decisions:
@@ -239,6 +252,7 @@ def _of_cluster(
     source: SourceName,
     names: Sequence[str],
     plot: str | None,
+    journal: CommandJournal | None,
 ) -> "tuple[Sequence[Decision], Sequence[float]]":
     """Decide for a live cluster, and draw it where that is asked for; from samples so many seconds apart."""
     from equipoise.adapters.prometheus.history import HistorySource
@@ -249,7 +263,9 @@ def _of_cluster(
         raise BadInput("--source metrics-file: expected --from FILE beside it")
     asked = AdviceScope(question.policy, None, names, question.algorithm, question.about)
     kept = None if plot is None else KeptHistories()
-    decisions = plan_recommendation(RecommendationRequest(cluster, asked, HistorySource(source)), kept=kept)
+    decisions = plan_recommendation(
+        RecommendationRequest(cluster, asked, HistorySource(source)), kept=kept, journal=journal
+    )
     if kept is not None and plot is not None:
         from equipoise.cli.recommendation_plot import draw_advice
 
@@ -259,14 +275,14 @@ def _of_cluster(
 
 
 def _of_file(
-    question: "AdviceRequest", request: FileRequest, plot: str | None
+    question: "AdviceRequest", request: FileRequest, plot: str | None, journal: CommandJournal | None
 ) -> "tuple[Sequence[Decision], Sequence[float]]":
     """Decide for the workloads of a file, and draw them where that is asked for."""
     usage = _read_usage(request)
     found = [
         (decision, observation, row)
         for observation in usage
-        for row, decision in enumerate(_decided(question, observation))
+        for row, decision in enumerate(_decided(question, observation, journal))
     ]
     if len(usage) > 1:
         found.sort(key=lambda each: _by_name(each[0]))
@@ -354,13 +370,20 @@ def _warn_of_requests(decisions: "Iterable[Decision]", request: FileRequest) -> 
         warn("--request was not given, and no row has one; say what a pod requests, such as --request 500m")
 
 
-def _decided(question: "AdviceRequest", observation: "Observation") -> "list[Decision]":
+def _decided(
+    question: "AdviceRequest", observation: "Observation", journal: CommandJournal | None = None
+) -> "list[Decision]":
     """Return the decisions for the workloads of one step; many of them show a progress bar."""
     from equipoise.recommendation.decide import BATCH, decide_parts
 
     parts, batches = decide_parts(question, observation), -(-len(observation.subjects) // BATCH)
     counted = counting(parts, "deciding", batches) if batches > 1 else parts
-    return [each.decision for part in counted for each in part]
+    examined = [each for part in counted for each in part]
+    if journal is not None:
+        from equipoise.cli.recommendation_live import record_advice
+
+        record_advice(journal, question, examined)
+    return [each.decision for each in examined]
 
 
 def _cores(request: str | None) -> float | None:

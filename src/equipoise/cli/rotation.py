@@ -3,15 +3,14 @@
 `equipoise rotation simulate`: what rotating brings, by the cause of the imbalance; needs no cluster.
 """
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from equipoise.cli import options
-from equipoise.cli.journal import journalled, new_ids, write_records
-from equipoise.cli.options import option
+from equipoise.cli.journal import journalled, write_plan, write_records
+from equipoise.cli.options import option, words
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.runtime.output import Format, print_document, print_plan, read_yaml, warn, warn_of_nothing
 
@@ -27,10 +26,13 @@ def simulate(
         Literal["all", "key-skew", "stale-counts", "connections", "noisy-node"],
         typer.Option(help="Cause of the imbalance."),
     ] = "all",
-    seeds: Annotated[int, option("N", "Number of simulated workloads with a hot pod.", min=1, max=100_000)] = 20,
+    seeds: Annotated[
+        int, option("N", "Number of simulated workloads with a hot pod.", min=1, max=100_000)
+    ] = 20,
     pods: Annotated[int, option("N", "Number of pods of the workload.", min=2, max=200)] = 6,
     setting: Annotated[
-        list[str] | None, option("KEY=VALUE", "Setting of the policy, such as topK=3; may be repeated.", "--set")
+        list[str] | None,
+        option("KEY=VALUE", "Setting of the policy, such as topK=3; may be repeated.", "--set"),
     ] = None,
     output: options.Output = Format.TABLE,
 ) -> None:
@@ -70,7 +72,12 @@ Workloads = Annotated[
     ),
 ]
 Setting = Annotated[
-    list[str] | None, option("KEY=VALUE", "Setting of the policy, such as topK=3; overrides files and variables; may be repeated.", "--set")
+    list[str] | None,
+    option(
+        "KEY=VALUE",
+        "Setting of the policy, such as topK=3; overrides files and variables; may be repeated.",
+        "--set",
+    ),
 ]
 
 
@@ -96,7 +103,8 @@ def plan(
     command: typer.Context,
     workloads: Workloads = None,
     file: Annotated[
-        str | None, option("FILE", "Read the workload from a file, not from a cluster; - is standard input.", "--from")
+        str | None,
+        option("FILE", "Read the workload from a file, not from a cluster; - is standard input.", "--from"),
     ] = None,
     setting: Setting = None,
     live: RotationOptions,
@@ -118,7 +126,10 @@ def apply(
     workloads: Workloads = None,
     setting: Setting = None,
     is_dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Ask the API server which pods could be evicted now, without evicting any.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Ask the API server which pods could be evicted now, without evicting any."
+        ),
     ] = False,
     interval: Annotated[str, option("DURATION", "Time between two checks.")] = "10s",
     timeout: Annotated[str, option("DURATION", "Time limit for all waves and their verification.")] = "1h",
@@ -173,7 +184,9 @@ def _plan_live(request: "RotationRequest", live: RotationOptions) -> None:
 
     decisions, records = plan_rotation(request)
     _warn_if_nothing(decisions, request)
-    print_plan("rotation", decisions, live.output)
+    where = live.scope.words()
+    then = f"`{words('equipoise rotation apply', *request.names, *where)}` evicts these pods in waves"
+    print_plan("rotation", decisions, live.output, then=then)
     write_records(live.journal, records)
 
 
@@ -192,15 +205,13 @@ def _refuse_beside_file(command: typer.Context) -> None:
 def _plan_file(file: str, below: dict[str, Any], above: dict[str, Any], live: RotationOptions) -> None:
     from equipoise.rotation.decide import decide
     from equipoise.rotation.plan_file import read_plan_file
+    from equipoise.rotation.policy import policy_json
 
     policy, observation = read_plan_file(read_yaml(file), file, below, above)
     decision = decide(policy, observation).decision
-    print_plan("rotation", [decision], live.output)
-    if live.journal is not None:
-        from equipoise.engine.recording import record
-        from equipoise.rotation.policy import policy_json
-        from equipoise.rotation.progress import BALANCER
-
-        at = time.time()
-        written = record(BALANCER, policy_json(policy), observation, {}, decision, at, new_ids()(at))
-        write_records(live.journal, [written])
+    namespace, _, name = decision.subject.rpartition("/")
+    scope = ("-n", namespace) if namespace else ()
+    command = words("equipoise rotation apply", name, *scope, "--dry-run")
+    then = f"`{command}` asks the cluster whether it allows this"
+    print_plan("rotation", [decision], live.output, then=then)
+    write_plan(live.journal, "rotation", policy_json(policy), observation, {}, decision)

@@ -22,13 +22,14 @@ PIPE_COLUMNS = 4096
 class Console(rich_console.Console):
     """Prints text literally, without control characters: `[red]` and `:x:` in a name or a message stay.
 
-    Our own styles are passed as `Text` or `style=`, never as markup inside a text. Into a pipe or file, a table
-    is one line per row, with complete names, and a sentence is one line; with a `width`, it is as on a terminal.
+    Our own styles are passed as `Text` or `style=`, never as markup inside a text. Into a pipe or file, a
+    table is one line per row, with complete names, and a sentence is one line; with a `width`, both are as on
+    a terminal.
     """
 
     is_rows_only: ClassVar[bool] = False
-    """Whether standard output gets the rows of tables alone, as `--no-headers` asks; the rest goes to standard
-    error."""
+    """Whether only the rows of tables go to standard output, as `--no-headers` asks; all else goes to
+    standard error."""
 
     def __init__(self, **options: Any) -> None:
         """Take rich's options, except those that interpret markup."""
@@ -105,7 +106,10 @@ def _plain_rows(table: Table) -> list[str] | None:
         is_right = column.justify == "right"
         blanks = [" " * (width - cell_len(text)) for text in texts]
         columns.append(
-            [f"{blank}{text}" if is_right else f"{text}{blank}" for text, blank in zip(texts, blanks, strict=True)]
+            [
+                f"{blank}{text}" if is_right else f"{text}{blank}"
+                for text, blank in zip(texts, blanks, strict=True)
+            ]
         )
     title = [plain(str(table.title))] if table.title else []
     return [*title, *("  ".join(row).rstrip() for row in zip(*columns, strict=True))]
