@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jsonschema
 import pytest
+import yaml
 from redis import Redis
 
 from equipoise.cli.main import main
@@ -322,7 +323,7 @@ def test_without_a_url_the_embedded_server_keeps_the_data(tmp_path: Path) -> Non
     done = equipoise("pools", "register", "web-0", environment=home)
     assert done.stdout == "web-0 is in gold now.\n"
     done = equipoise("pools", "config", "get", environment=home)
-    assert done.stdout == "gold: 2 pods, exclusive\n"
+    assert yaml.safe_load(done.stdout)["tiers"] == {"gold": {"type": "exclusive", "target": 2}}
     folder = tmp_path / "equipoise" / "pools"
     assert (folder / "appendonlydir").is_dir()
     assert not (folder / "valkey.sock").exists()

@@ -191,9 +191,8 @@ def _page(command: Any, ctx: Any) -> Iterator[str]:
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         yield ""
         yield from _wrapped(" ".join(paragraph.split()), width)
-    yield from ("", "Examples:")
     for number, (need, line) in enumerate(EXAMPLES.get(" ".join(path), ())):
-        yield from [""] * bool(number)
+        yield from ("",) if number else ("", "Examples:")
         yield from _wrapped(need, width, "  # ", "  # ")
         yield f"  {example_line(line, root)}"
     yield from _section("Arguments", [(_bare(each), _meaning(each, ctx)) for each in arguments], width)

@@ -181,9 +181,9 @@ def expect_journal(path: Path) -> None:
     if not path.exists() and not (path.suffix == ".jsonl" and parts_of(path)):
         file = quote(str(path))
         raise BadInput(
-            f"journal {path}: it does not exist yet; `equipoise rotation plan -A --journal {file}` creates it, "
-            f"as does every plan with `--journal`, and `equipoise demo --once --journal {file}` fills one with "
-            "examples"
+            f"journal {path}: it does not exist yet; "
+            f"`equipoise rotation plan -A --journal {file}` creates it, as does every plan with this option, and "
+            f"`equipoise demo --once --journal {file}`"
         )
 
 

@@ -205,7 +205,7 @@ def _action(action: object) -> list[str]:
     others = [
         f"{name}: {_value(value)}" for name, value in document.items() if value not in (None, "", {}, [])
     ]
-    return [kind, "/".join(names), ", ".join(others)]
+    return [kind, ", ".join(filter(None, ["/".join(names), *others]))]
 
 
 def print_replay(console: Console, answer: Replay) -> None:
