@@ -215,7 +215,7 @@ def _user() -> str:
 
 
 def schema(
-    name: Annotated[
+    schema_name: Annotated[
         str,
         typer.Argument(
             metavar="NAME",
@@ -227,13 +227,13 @@ def schema(
     """Print the JSON Schema of a document that Equipoise reads or prints."""
     from equipoise.cli.schemas import SCHEMAS, json_schema
 
-    if is_list or not name:
+    if is_list or not schema_name:
         print("\n".join(sorted(SCHEMAS)))
         return
-    if name.lower() not in SCHEMAS:
-        question = did_you_mean(name, SCHEMAS)
-        raise BadInput(f"schema {name!r}: expected one of {', '.join(sorted(SCHEMAS))}.{question}")
-    print_document(json_schema(name.lower()), Format.JSON)
+    if schema_name.lower() not in SCHEMAS:
+        question = did_you_mean(schema_name, SCHEMAS)
+        raise BadInput(f"schema {schema_name!r}: expected one of {', '.join(sorted(SCHEMAS))}.{question}")
+    print_document(json_schema(schema_name.lower()), Format.JSON)
 
 
 def validate(

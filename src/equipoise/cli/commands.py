@@ -50,7 +50,7 @@ app.add_typer(cluster.app, name="crds", rich_help_panel=RUN)
 app.command("validate")(cluster.validate)
 app.command("schema")(cluster.schema)
 app.command("completion")(completion.completion)
-app.command("version")(about.version)
+app.command("version", has_table=False)(about.version)
 
 
 def _version(asked: bool) -> None:

@@ -102,6 +102,8 @@ def print_candidates(words: Sequence[str]) -> None:
 
     *before, begun = words or [""]
     line = CommandLine.read(get_command(app), before)
+    if begun == "=" and line.option is not None:  # readline's words of --option=
+        begun = ""
     shown = {name: meaning for name, meaning in line.candidates(begun) if name.startswith(begun)}
     for name, meaning in shown.items():
         print(f"{name}\t{meaning}" if meaning else name)
@@ -230,7 +232,13 @@ def _schemas() -> Iterator[tuple[str, str]]:
     yield from ((name, "") for name in sorted(SCHEMAS))
 
 
-LOCAL = {"reason": _reasons, "code": _reasons, "balancer": _balancers, "names": _kinds, "document": _schemas}
+LOCAL = {
+    "reason": _reasons,
+    "code": _reasons,
+    "balancer": _balancers,
+    "names": _kinds,
+    "schema_name": _schemas,
+}
 """Values that are known without a cluster, by the name of the parameter."""
 OBJECTS = {
     "namespace": "/api/v1/namespaces",

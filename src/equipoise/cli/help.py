@@ -56,9 +56,17 @@ class Command(TyperCommand):
 class CommandGroup(TyperGroup):
     """A group of commands with a help page of ours."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Parse; an unknown option names the closest one."""
-        return _parsed(super().parse_args, ctx, args, self.get_params(ctx))
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse; an unknown option names the closest one.
+
+        Where the first word is a command, there is no option to parse: typer would load pydantic for it, which
+        takes as long as everything else that a help page needs.
+        """
+        if not args or args[0] not in self.commands:
+            return _parsed(super().parse_args, ctx, args, self.get_params(ctx))
+        ctx.params = {each.name: each.default for each in self.params}
+        ctx._protected_args, ctx.args = args[:1], args[1:]  # noqa: SLF001 - as TyperGroup.parse_args does
+        return args[1:]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the page."""
@@ -73,12 +81,14 @@ class Application(typer.Typer):
         # Without rich, whose boxes would add a third of a second to every --help.
         super().__init__(cls=CommandGroup, help=text, no_args_is_help=True, rich_markup_mode=None, **more)
 
-    def command(self, name: str | None = None, **more: Any) -> Callable[[Any], Any]:
-        """Register a command; one that prints a table also gets `--no-headers`."""
+    def command(
+        self, name: str | None = None, *, has_table: bool = True, **more: Any
+    ) -> Callable[[Any], Any]:
+        """Register a command; one that can print a table also gets `--no-headers`."""
         register = super().command(name, **{"cls": Command, **more})
 
         def add(function: Any) -> Any:
-            register(_with_no_headers(function))
+            register(_with_no_headers(function) if has_table else function)
             return function
 
         return add

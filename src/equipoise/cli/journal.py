@@ -87,7 +87,7 @@ def list_records(
     print_list(Console(), records)
 
 
-@app.command()
+@app.command(has_table=False)
 def show(record_id: RecordId, file: File = None, output: options.Output = Format.TABLE) -> None:
     """Print one complete record with the inputs of its decision, as YAML or JSON."""
     with _opened(file) as reader:
@@ -95,7 +95,7 @@ def show(record_id: RecordId, file: File = None, output: options.Output = Format
     print_document(msgspec.to_builtins(record), Format.JSON if output is Format.JSON else Format.YAML)
 
 
-@app.command()
+@app.command(has_table=False)
 def explain(record_id: RecordId, file: File = None, output: options.Output = Format.TABLE) -> None:
     """Explain one decision: observations, numbers, actions, their results, and what would change it."""
     from equipoise.cli.journal_output import explanation, summary
@@ -111,7 +111,7 @@ def explain(record_id: RecordId, file: File = None, output: options.Output = For
     console.print(explanation(record, console.width))
 
 
-@app.command("replay")
+@app.command("replay", has_table=False)
 def replay_records(
     record_ids: Annotated[
         list[str] | None, typer.Argument(metavar="[ID...]", help="Id of a record, or its first letters.")
@@ -182,8 +182,8 @@ def expect_journal(path: Path) -> None:
         file = quote(str(path))
         raise BadInput(
             f"journal {path}: it does not exist yet; "
-            f"`equipoise rotation plan -A --journal {file}` creates it, as does every plan with this option, and "
-            f"`equipoise demo --once --journal {file}`"
+            f"`equipoise rotation plan -A --journal {file}` creates it, as does every plan with this option, "
+            f"and `equipoise demo --once --journal {file}`"
         )
 
 

@@ -155,7 +155,7 @@ def plan_scale_down(
     print_plan("pools", [decision], output)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def allocate(
     *,
@@ -172,7 +172,7 @@ def allocate(
     writer.ask(lambda pools: pools.allocate(name, tier), call=name, tier=tier)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def release(
     *,
@@ -189,7 +189,7 @@ def release(
     writer.ask(lambda pools: pools.release(call, pod), call=call)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def heartbeat(*, call: Call, server: options.RedisOptions, output: options.Output = Format.TABLE) -> None:
     """Renew the lease of a call that is still active."""
@@ -200,21 +200,21 @@ def heartbeat(*, call: Call, server: options.RedisOptions, output: options.Outpu
     writer.ask(lambda pools: pools.heartbeat(call), call=call, refused=refused)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def drain(*, pod: Pod, writer: WriterOptions) -> None:
     """Stop allocating calls to a pod. Its current calls continue."""
     writer.ask(lambda pools: pools.drain(pod), pod=pod)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def undrain(*, pod: Pod, writer: WriterOptions) -> None:
     """Allow calls to a drained pod again."""
     writer.ask(lambda pools: pools.undrain(pod), pod=pod)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def register(
     *,
@@ -226,7 +226,7 @@ def register(
     writer.ask(lambda pools: pools.register(pod, uid, None), pod=pod, uid=uid)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def unregister(
     *,
@@ -241,7 +241,7 @@ def unregister(
     writer.ask(lambda pools: pools.unregister(pod, uid, None), pod=pod, uid=uid, refused=refused)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def fsck(
     *,
