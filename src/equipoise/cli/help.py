@@ -59,8 +59,8 @@ class CommandGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse; an unknown option names the closest one.
 
-        Where the first word is a command, there is no option to parse: typer would load pydantic for it, which
-        takes as long as everything else that a help page needs.
+        Where the first word is a command, there is no option to parse: typer would load pydantic for it,
+        which takes as long as everything else that a help page needs.
         """
         if not args or args[0] not in self.commands:
             return _parsed(super().parse_args, ctx, args, self.get_params(ctx))

@@ -111,8 +111,20 @@ def _plain_rows(table: Table) -> list[str] | None:
                 for text, blank in zip(texts, blanks, strict=True)
             ]
         )
+    if any(column.header for column in table.columns):
+        first = int(table.show_header)
+        _repeat_names(columns, range(first + 1, first + table.row_count))
     title = [plain(str(table.title))] if table.title else []
     return [*title, *("  ".join(row).rstrip() for row in zip(*columns, strict=True))]
+
+
+def _repeat_names(columns: list[list[str]], rows: range) -> None:
+    """Fill in the cells at the beginning of a row that are empty since they are those of the row above."""
+    for row in rows:
+        for column in columns:
+            if column[row].strip():
+                break
+            column[row] = column[row - 1]
 
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
