@@ -52,7 +52,12 @@ def test_another_port_is_advised_only_where_one_was_named(port: str, hint: str, 
     done = equipoise("dashboard", *guarded, "--port", port)
     assert done.returncode == 1
     said = f"error: --host 192.0.2.1 --port {port}: Cannot assign requested address{hint}\n"
-    assert done.stderr.splitlines()[-1] == said.rstrip()
+    warning, last = done.stderr.splitlines()
+    assert warning.startswith(
+        "warning: journal /nonexistent/.local/state/equipoise/journal.db: it does not exist"
+    )
+    assert "`equipoise rotation plan -A --journal " in warning
+    assert last == said.rstrip()
 
 
 def test_a_missing_extra_is_named() -> None:

@@ -13,6 +13,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import EnumType
 from functools import wraps
 from inspect import Parameter, Signature, signature
+from types import NoneType, UnionType
 from typing import Annotated, Any, get_args
 
 import typer
@@ -162,6 +163,8 @@ def _with_no_headers(function: Callable[..., None]) -> Callable[..., None]:
 def _choices(annotation: Any) -> list[str]:
     """Return the values that an annotated Literal or enumeration allows."""
     kind = get_args(annotation)[0] if hasattr(annotation, "__metadata__") else annotation
+    if isinstance(kind, UnionType):
+        kind = next(each for each in get_args(kind) if each is not NoneType)
     values = list(kind) if isinstance(kind, EnumType) else get_args(kind)
     return [str(value) for value in values]
 

@@ -36,7 +36,7 @@ Workloads = Annotated[
     typer.Argument(
         metavar="WORKLOAD",
         help="NAME, KIND/NAME or NAMESPACE/NAME of a workload; by default all. "
-        "Names the one of a file without names.",
+        "For a file of one workload, its name.",
     ),
 ]
 Kind = Annotated[str, option("KIND", "Kind of the workload.", rich_help_panel=FILE_OPTIONS)]
