@@ -1,7 +1,6 @@
 """`equipoise journal`, as people and scripts use it."""
 
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -375,27 +374,3 @@ def test_the_whole_way_in_processes_of_their_own(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     done = equipoise("journal", "replay", "--all", environment=place)
     assert (done.returncode, done.stdout) == (0, "1 replayed, 1 the same.\n"), done.stderr
-
-
-PLANS = {
-    "rotation": ("--from", "01-rotation-plan.yaml"),
-    "qos": ("--from", "06-qos-plan.yaml"),
-    "proportional": ("--policy", "04-scalingpolicy.yaml", "--input", "cores=18", "--input", "nodes=5"),
-    "recommendation": ("--from", "03-recommendation-usage.csv", "--request", "1", "--replicas", "12"),
-}
-
-
-@pytest.mark.parametrize("balancer", PLANS)
-def test_every_plan_is_written_to_a_journal_and_decided_again_from_it(balancer: str, tmp_path: Path) -> None:
-    """In the same way; and its explanation has values, not Python."""
-    option, name, *more = PLANS[balancer]
-    file = str(tmp_path / "journal.db")
-    done = equipoise(balancer, "plan", option, str(EXAMPLE.with_name(name)), *more, "--journal", file)
-    assert done.returncode == 0, done.stderr
-    assert equipoise("journal", "replay", "--all", "--file", file).stdout == "1 replayed, 1 the same.\n"
-    header, row = equipoise("journal", "list", "--file", file).stdout.splitlines()
-    assert header.split() == ["ID", "TIME", "TIMES", "BALANCER", "SUBJECT", "REASON", "SENTENCE"]
-    assert row.split()[4] == balancer
-    text = equipoise("journal", "explain", row.split()[0], "--file", file).stdout
-    assert not re.search(r"\{'|\['|None|True|False|\de\+\d", text)
-    assert all(line == line.rstrip() for line in text.splitlines())
