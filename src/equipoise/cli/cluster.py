@@ -159,8 +159,8 @@ Where = Annotated[str | None, in_namespace("Namespace; by default the entire clu
 def pause(
     *,
     namespace: Where = None,
-    reason: Annotated[
-        str, option("TEXT", "Reason for the pause, shown with every action that it holds.")
+    why: Annotated[
+        str, option("TEXT", "Reason for the pause, shown with every action that it holds.", "--reason")
     ] = "",
     operator_namespace: options.OperatorNamespace = options.OPERATOR_NAMESPACE,
     kubernetes: options.KubernetesOptions,
@@ -168,7 +168,7 @@ def pause(
     """Stop every action in the cluster or a namespace within 5 seconds, including those of node agents."""
     from equipoise.adapters.kubernetes import pauses
 
-    who = f"{_user()}: {reason}" if reason else _user()
+    who = f"{_user()}: {why}" if why else _user()
     client = kubernetes.connect()
     pauses.pause(client, namespace, who, operator_namespace=operator_namespace)
     again = f"equipoise resume{f' -n {namespace}' if namespace else ''}"

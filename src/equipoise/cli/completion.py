@@ -72,12 +72,13 @@ fi
 """
 FISH = """\
 function __equipoise_complete
-    set -l words (commandline -opc) (commandline -ct)
-    set -l lines ($words[1] __complete $words[2..-1] 2>/dev/null)
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    set -l lines ($words[1] __complete $words[2..-1] "$current" 2>/dev/null)
     if test (count $lines) -gt 1
         printf '%s\\n' $lines[1..-2]
     else if test "$lines[1]" = ":0"
-        __fish_complete_path (commandline -ct)
+        __fish_complete_path "$current"
     end
 end
 complete -c equipoise -f -a '(__equipoise_complete)'

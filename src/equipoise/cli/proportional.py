@@ -107,15 +107,15 @@ def plan(
             raise BadInput("--journal: expected it without --observations, which are many decisions")
         if policy == "-" and observations == "-":
             raise BadInput("--observations: expected a file, since --policy is standard input")
-        _plan_offline(_read_policy(policy), size, current, observations, live)
+        _plan_offline(_read_policy(policy), size, current, observations, live, _then(policy))
         return
     if size or current or observations:
         raise BadInput("--policy: expected a file beside --input, --current and --observations")
     request = live.request(policies, policy, takes_sizes=True)
     if request.file is not None and not request.file.spec.inputs:
-        _plan_offline(request.file, size, current, observations, live)
+        _plan_offline(request.file, size, current, observations, live, _then(policy))
         return
-    _plan_live(request, live)
+    _plan_live(request, live, _then(policy))
 
 
 @app.command()
@@ -139,7 +139,7 @@ def apply(
     interval_seconds = options.parse_span("--interval", interval, least=1)
     timeout_seconds = options.parse_span("--timeout", timeout, least=1)
     if is_dry_run:
-        _plan_live(request, live)
+        _plan_live(request, live, _then(policy))
         return
     from equipoise.cli.proportional_live import apply_proportional
 
@@ -156,6 +156,7 @@ def _plan_offline(
     current: list[str] | None,
     path: str | None,
     live: ProportionalOptions,
+    then: str,
 ) -> None:
     from equipoise.proportional.decide import Observation
     from equipoise.proportional.functions import CompiledPolicy
@@ -177,19 +178,24 @@ def _plan_offline(
     console.print(_values(asked, decision))
     console.print(f"{decision.subject}: {decision.reason.sentence}")
     console.print("Nothing was changed.")
-    console.print(next_step([decision], _THEN))
+    console.print(next_step([decision], then))
 
 
-def _plan_live(request: "ProportionalRequest", live: ProportionalOptions) -> None:
+def _plan_live(request: "ProportionalRequest", live: ProportionalOptions, then: str) -> None:
     from equipoise.cli.proportional_live import plan_proportional
 
     items, records = plan_proportional(request)
     _print_live(items, live.output, is_done=False)
     if live.output is Format.TABLE and items:
         told = words("equipoise proportional apply", *request.names, *live.scope.words())
-        then = _THEN if request.file is not None else f"`{told}` sets these values"
-        print_sentences(next_step([each.decision for each in items if each.decision is not None], then))
+        decisions = [each.decision for each in items if each.decision is not None]
+        print_sentences(next_step(decisions, then if request.file else f"`{told}` sets these values"))
     write_records(live.journal, records)
+
+
+def _then(path: str | None) -> str:
+    command = words("equipoise proportional apply --policy", "FILE" if path in {None, "-"} else str(path))
+    return f"`{command}` sets these values in the cluster"
 
 
 def _read_policy(path: str) -> "PolicyFile":
@@ -304,7 +310,6 @@ def simulate(
         print_document(report(file.subject, studied), output)
 
 
-_THEN = "`equipoise proportional apply --policy FILE` sets these values in the cluster"
 STEPS_SHOWN_MAX = 40
 STYLES = {"Set": "bold yellow", "Unchanged": "dim"}
 
