@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from equipoise.cli.options import Output
+from equipoise.cli import options
 from equipoise.runtime.output import Format, print_plan, read_yaml
 
-app = typer.Typer(help="Pods of a workload, spread over nodes.", no_args_is_help=True, rich_markup_mode=None)
+app = options.group("Spread the pods of a workload over nodes.")
 
 
 @app.callback()
@@ -17,10 +17,12 @@ def _group() -> None:
 
 @app.command()
 def plan(
-    file: Annotated[str, typer.Option("--from", metavar="FILE", help="A workload's pods and a policy.")],
-    output: Output = Format.TABLE,
+    file: Annotated[
+        str, typer.Option("--from", metavar="FILE", help="File with the pods of a workload and a policy.")
+    ],
+    output: options.Output = Format.TABLE,
 ) -> None:
-    """Say which pod would be evicted, and why. Changes nothing."""
+    """Show which pod would be evicted, and why. Changes nothing."""
     import msgspec
     from equipoise.spread.decide import decide
     from equipoise.spread.observe import Observation

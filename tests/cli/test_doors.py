@@ -18,7 +18,14 @@ from tests.support.cli.running import BOUND_SECONDS, clean, command, equipoise
         (["rotation", "--help"], ["plan", "apply"]),
         (
             ["rotation", "apply", "--help"],
-            ["Rotate in waves", "--dry-run", "--interval", "--timeout", "--operator-namespace", "--journal"],
+            [
+                "Rotate hot pods in waves",
+                "--dry-run",
+                "--interval",
+                "--timeout",
+                "--operator-namespace",
+                "--journal",
+            ],
         ),
         (["rotation", "plan", "--help"], ["--from", "--all-namespaces", "--output", "--prometheus-url"]),
         (["--version"], [__version__]),

@@ -37,10 +37,15 @@ def test_help_and_hints_name_the_command_as_it_was_called(
 @pytest.mark.parametrize(
     ("words", "first", "directive"),
     [
-        (["ro"], "rotation\tHot and cold pods", ":4"),
+        (["ro"], "rotation\tRotate hot and cold pods", ":4"),
         (["rotation", ""], "plan\t", ":4"),
         (["rotation", "plan", "--all"], "--all-namespaces\t", ":4"),
-        (["rotation", "plan", "w"], ":0", ":0"),
+        (["rotation", "plan", "w"], ":4", ":4"),
+        (["validate", "w"], ":0", ":0"),
+        (["explain", "NoHot"], "NoHotPods", ":4"),
+        (["rotation", "plan", "-o", "j"], "json", ":4"),
+        (["rotation", "plan", "--output=j"], "--output=json", ":4"),
+        (["rotation", "plan", "--from", "x"], ":0", ":0"),
         ([], "forecast\t", ":4"),
         (["nonsense", "--vers"], "--version\t", ":4"),
     ],

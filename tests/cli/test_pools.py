@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 
 import jsonschema
 import pytest
+import yaml
 from redis import Redis
 
 from equipoise.cli.main import main
+from equipoise.cli.pools_output import log_moves
 from equipoise.cli.schemas import json_schema
+from equipoise.core.decision import MovePod, Outcome
 from equipoise.runtime.output import print_sentences
 from tests.support.cli.running import equipoise
 from tests.support.pools.servers import server
@@ -314,6 +317,55 @@ def test_when_no_pod_is_free_the_answer_says_so_and_the_status_is_1(
     assert answer["result"] == "NoneFree"
 
 
+def test_a_rebalance_that_fails_prints_the_lines_of_the_seed(
+    client: Any, url: str, pools: Pools, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tier that cannot be counted, and a move whose script fails."""
+    client.delete("voice:pool:gold:assigned")
+    client.set("voice:pool:gold:assigned", "x")
+    done = pools("rebalance", "--redis", url)
+    assert (done.returncode, done.stdout) == (1, "")
+    first, second = done.stderr.splitlines()
+    assert first.startswith(
+        '"rebalance: failed to get assigned count" tier=gold error="voice:pool:gold:assigned: '
+    )
+    assert second.startswith("error: voice:pool:gold:assigned: ")
+    move = MovePod("agent-2", "basic", "gold")
+    log_moves([Outcome(move, "Failed", 'it is "gone"'), Outcome(move, "Moved")])
+    assert capsys.readouterr().err.splitlines()[:3] == [
+        '"rebalance: Lua script failed" pod=agent-2 error="it is \\"gone\\""',
+        '"Rebalanced pod" pod=agent-2 from_tier=basic to_tier=gold',
+        '"Rebalancing complete" pods_moved=1',
+    ]
+
+
+def test_the_config_that_is_printed_into_a_pipe_is_the_one_that_is_read(
+    client: Any, url: str, pools: Pools, tmp_path: Path
+) -> None:
+    """In each form, whatever the file is called; on a terminal it is a table."""
+    for words in ((), ("-o", "yaml"), ("-o", "json")):
+        printed = pools("config", "get", "--redis", url, *words).stdout
+        for name in ("tiers.yaml", "tiers.json", "tiers", "tiers.txt"):
+            (tmp_path / name).write_text(printed)
+            done = pools("config", "set", "--from", str(tmp_path / name), "--redis", url)
+            assert done.returncode == 0, done.stderr
+        assert pools("config", "set", "--from", "-", "--redis", url, stdin=printed).returncode == 0
+        assert pools("config", "get", "--redis", url, *words).stdout == printed
+    shown = pools("config", "get", "--redis", url, "-o", "table").stdout.splitlines()
+    assert shown[0].split() == ["TIER", "TYPE", "TARGET", "CALLS", "PER", "POD", "IN", "CHAIN"]
+    assert shown[1].split()[:3] == ["gold", "exclusive", str(json.loads(printed)["tiers"]["gold"]["target"])]
+
+
+def test_a_plan_of_the_pools_is_written_to_a_journal(
+    client: Any, url: str, pools: Pools, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its inputs: it is decided again from them."""
+    file = str(tmp_path / "journal.db")
+    assert pools("plan", "--redis", url, "--journal", file).returncode == 0
+    replayed = equipoise("journal", "replay", "--all", "--file", file)
+    assert replayed.stdout == "1 replayed, 1 the same.\n"
+
+
 def test_without_a_url_the_embedded_server_keeps_the_data(tmp_path: Path) -> None:
     """Each command finds what the one before it wrote, and no server is left running."""
     home = {"XDG_STATE_HOME": str(tmp_path)}
@@ -322,7 +374,7 @@ def test_without_a_url_the_embedded_server_keeps_the_data(tmp_path: Path) -> Non
     done = equipoise("pools", "register", "web-0", environment=home)
     assert done.stdout == "web-0 is in gold now.\n"
     done = equipoise("pools", "config", "get", environment=home)
-    assert done.stdout == "gold: 2 pods, exclusive\n"
+    assert yaml.safe_load(done.stdout)["tiers"] == {"gold": {"type": "exclusive", "target": 2}}
     folder = tmp_path / "equipoise" / "pools"
     assert (folder / "appendonlydir").is_dir()
     assert not (folder / "valkey.sock").exists()

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.support.cli.running import equipoise
+from tests.support.cli.running import equipoise, terminal
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "04-scalingpolicy.yaml"
@@ -167,7 +167,7 @@ def test_a_policy_that_follows_nothing_needs_neither_size_nor_cluster() -> None:
         (["--input", "cores=1", "--current", "a=1"], f"--current a: expected one of {CPU}"),
         (["--input", "cores=1", "--current", f"{CPU}=1x"], f"--current {CPU}: expected a number"),
         (["dns", "--input", "cores=1"], "--policy: expected it alone, without the names"),
-        (["--input", "cores=1", "--journal", "diary"], "--journal: expected a look at a cluster"),
+        (["--observations", "no.csv", "--journal", "diary"], "--journal: expected it without --observations"),
         (["--observations", "-"], "--observations: expected a file"),
         (["--observations", "no/such.csv"], "no/such.csv: No such file"),
     ],
@@ -211,7 +211,7 @@ def test_what_has_no_effect_or_would_be_refused_is_a_warning() -> None:
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_tables_fit_the_terminal(tmp_path: Path, columns: int) -> None:
     """The example, and a series."""
-    width = {"COLUMNS": str(columns)}
+    width = terminal(columns)
     sizes = ["--input", "cores=18", "--input", "nodes=5"]
     done = equipoise("proportional", "plan", "--policy", str(EXAMPLE), *sizes, environment=width)
     file = _observed(tmp_path, *[f"{number * 10},{number % 7 * 10}" for number in range(60)])
@@ -272,7 +272,7 @@ def test_a_recorded_history_is_simulated_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_simulation_fits_the_terminal(columns: int) -> None:
     """With what the words mean."""
-    done = equipoise("proportional", "simulate", *SMALL, environment={"COLUMNS": str(columns)})
+    done = equipoise("proportional", "simulate", *SMALL, environment=terminal(columns))
     assert max(map(len, done.stdout.splitlines())) <= columns
     assert "percentile       0.6/0.8/0.95 of 5m" in done.stdout
 

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.support.cli.running import equipoise
+from tests.support.cli.running import equipoise, terminal
 from tests.support.qos.worlds import node, pod, pod_qos, policy, rule
 
 ROOT = Path(__file__).parents[2]
@@ -51,12 +51,12 @@ def test_the_example_evicts_for_memory_and_throttles_for_the_rest() -> None:
     assert checked.returncode == 0, checked.stdout
 
 
-@pytest.mark.parametrize("columns", ["80", "120"])
-def test_people_read_it_in_a_table(columns: str) -> None:
+@pytest.mark.parametrize("columns", [80, 120])
+def test_people_read_it_in_a_table(columns: int) -> None:
     """Nothing is cut off, at any width; and nothing was changed."""
-    done = equipoise("qos", "plan", "--from", str(EXAMPLE), environment={"COLUMNS": columns})
+    done = equipoise("qos", "plan", "--from", str(EXAMPLE), environment=terminal(columns))
     assert (done.returncode, done.stderr) == (0, "")
-    assert max(map(len, done.stdout.splitlines())) <= int(columns)
+    assert max(map(len, done.stdout.splitlines())) <= columns
     assert "…" not in done.stdout
     for word in ("evict     batch/report", "throttle  shop/web", "web 320000", "Nothing was changed."):
         assert word in done.stdout

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.support.cli.running import equipoise
+from tests.support.cli.running import equipoise, terminal
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "03-recommendation-usage.csv")
@@ -170,7 +170,7 @@ def test_a_refusal_makes_no_manifest() -> None:
 def test_tables_and_spreadsheets_show_the_same() -> None:
     """For people, and for what people paste elsewhere."""
     (row,) = csv.DictReader(io.StringIO(equipoise("recommendation", "plan", *USUAL, "-o", "csv").stdout))
-    table = equipoise("recommendation", "plan", *USUAL).stdout
+    table = equipoise("recommendation", "plan", *USUAL, environment=terminal(100)).stdout
     for value in (
         row["minReplicas"],
         row["maxReplicas"],

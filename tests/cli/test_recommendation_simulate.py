@@ -16,7 +16,7 @@ from equipoise.cli.recommendation_replay import HpaBounds, replayed
 from equipoise.core.decision import Decision
 from equipoise.recommendation.observe import Observation
 from equipoise.recommendation.policy import read_policy
-from tests.support.cli.running import equipoise
+from tests.support.cli.running import equipoise, terminal
 from tests.support.recommendation.worlds import decisions
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "03-recommendation-usage.csv")
@@ -111,7 +111,7 @@ def test_many_workloads_are_replayed_at_once() -> None:
 def test_tables_fit(width: int) -> None:
     """Two rows for each workload, one where there is no advice, and what they add up to."""
     names = ("--from", "-", *FEW)
-    done = equipoise("recommendation", "simulate", *names, stdin=_many(), environment={"COLUMNS": str(width)})
+    done = equipoise("recommendation", "simulate", *names, stdin=_many(), environment=terminal(width))
     assert (done.returncode, done.stderr) == (0, "")
     assert max(map(len, done.stdout.splitlines())) <= width
     assert "advice for 1: 96 → " in done.stdout

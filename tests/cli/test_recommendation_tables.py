@@ -20,6 +20,7 @@ from equipoise.recommendation.adopt import Adopted, proposed
 from equipoise.recommendation.explain import AdviceDetails
 from equipoise.runtime.output import Format
 from tests.support.cli.decisions import NUMBERS, decision
+from tests.support.cli.running import terminal
 
 LONG = "payments-production/checkout-frontend-deployment"
 REQUESTS = {
@@ -43,7 +44,8 @@ ALL = [
 
 
 def _table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, what: Any) -> str:
-    monkeypatch.setenv("COLUMNS", str(width))
+    for name, value in terminal(width).items():
+        monkeypatch.setenv(name, value)
     print_advice(what, [60.0], "table")
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= width
@@ -73,7 +75,7 @@ def test_a_wide_table_has_todays_hpa_too(
     assert text.split()[:10] == [
         *("WORKLOAD", "NOW", "HPA", "NOW", "MIN", "MAX", "TARGET", "COVERAGE", "CONFIDENCE", "REASON"),
     ]
-    assert "3-9 at 60 %     2   128     75 %" in text
+    assert "3-9 at 60 %    2  128    75 %" in text
     assert "HPA" not in _table(capsys, monkeypatch, 120, ALL[1:])
     assert "WHY" in _table(capsys, monkeypatch, 170, ALL)
 
@@ -126,7 +128,8 @@ def test_what_was_applied_is_one_line_for_each_workload(
         Adopted(decision("shop/idle", Code.LOW_USAGE)),
     ]
     for width in (80, 120):
-        monkeypatch.setenv("COLUMNS", str(width))
+        for name, value in terminal(width).items():
+            monkeypatch.setenv(name, value)
         print_adopted(done, Format.TABLE, is_dry_run=False)
         text = capsys.readouterr().out
         assert max(map(len, text.splitlines())) <= width

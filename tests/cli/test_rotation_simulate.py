@@ -9,13 +9,14 @@ from typer.testing import CliRunner, Result
 
 from equipoise.cli.rotation import simulate
 from equipoise.core.errors import BadInput
+from tests.support.cli.running import terminal
 
 APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 APP.command()(simulate)
 
 
 def run(*arguments: str, columns: int = 80) -> Result:
-    return CliRunner().invoke(APP, arguments, env={"COLUMNS": str(columns), "NO_COLOR": "1"})
+    return CliRunner().invoke(APP, arguments, env=terminal(columns))
 
 
 @pytest.mark.parametrize("cause", ["key-skew", "stale-counts"])

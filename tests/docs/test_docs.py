@@ -1,21 +1,19 @@
 """Links lead somewhere, commands and names exist, manifests are right: in every page of the repository."""
 
 import re
-from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
-import typer
 import yaml
 
-from equipoise.cli.commands import app
 from equipoise.cli.manifests import KINDS
 from equipoise.core.documents import StrictLoader
 from equipoise.core.reason import Code
 from equipoise.crd.manifest import problems
 from equipoise.runtime.layers import FILE_VARIABLE, variables
+from tests.support.docs.mistakes import mistake
 from tests.support.docs.pages import (
     ROOT,
     Shown,
@@ -61,50 +59,6 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert broken == []
 
 
-@cache
-def _root() -> Any:
-    return typer.main.get_command(app)
-
-
-def _choices(option: Any) -> list[str]:
-    annotation = option.type_descriptor.annotation
-    kinds = [one for one in (annotation, *get_args(annotation)) if isinstance(one, type)]
-    return [str(choice.value) for kind in kinds if issubclass(kind, Enum) for choice in kind]
-
-
-def _mistake(words: tuple[str, ...]) -> str:
-    """Say what the command line would not understand, without running it."""
-    command, rest = _root(), list(words)
-    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
-        if rest[0] not in command.commands:
-            return f"no command {rest[0]!r}"
-        command = command.commands[rest.pop(0)]
-    options = {
-        name: one for one in command.params for name in (*one.opts, *one.secondary_opts) if name[0] == "-"
-    }
-    places, given = [one for one in command.params if one.param_type_name == "argument"], 0
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("-") or word == "-":
-            given += 1
-            continue
-        name, has_value, value = word.partition("=")
-        if name in {"-h", "--help", "--debug"}:
-            continue
-        if name not in options:
-            return f"no option {name}"
-        if not options[name].is_flag and not has_value:
-            if not rest:
-                return f"{name} without a value"
-            value = rest.pop(0)
-        allowed = _choices(options[name])
-        if allowed and value and not PLACEHOLDER.match(value) and value not in allowed:
-            return f"{name} {value}: expected one of {allowed}"
-    if given > len(places) and all(one.nargs != -1 for one in places):
-        return f"{given} words, and {len(places)} are expected"
-    return ""
-
-
 SHOWN = [shown for page in PAGES for shown in commands(page)]
 
 
@@ -112,11 +66,11 @@ SHOWN = [shown for page in PAGES for shown in commands(page)]
 def test_every_command_line_is_understood(page: str) -> None:
     """Commands, options, choices and how many words: against the real command line."""
     shown: list[Shown] = [one for one in SHOWN if one.page == page]
-    assert {one.line: _mistake(one.words) for one in shown if _mistake(one.words)} == {}
+    assert {one.line: mistake(one.words) for one in shown if mistake(one.words)} == {}
 
 
 @pytest.mark.parametrize(
-    ("line", "mistake"),
+    ("line", "expected"),
     [
         ("rotation plan -A --debug -o json", ""),
         ("rotation plna", "no command 'plna'"),
@@ -126,11 +80,11 @@ def test_every_command_line_is_understood(page: str) -> None:
         ("schema one two", "2 words, and 1 are expected"),
     ],
 )
-def test_a_wrong_command_line_is_found(line: str, mistake: str) -> None:
+def test_a_wrong_command_line_is_found(line: str, expected: str) -> None:
     """The test above can fail."""
-    found = _mistake(tuple(line.split()))
-    assert found[: len(mistake)] == mistake
-    assert bool(found) is bool(mistake)
+    found = mistake(tuple(line.split()))
+    assert found[: len(expected)] == expected
+    assert bool(found) is bool(expected)
 
 
 def _wrong(text: str) -> list[str]:

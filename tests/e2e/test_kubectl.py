@@ -57,6 +57,8 @@ def test_the_plugin_asks_the_cluster_of_kubectls_own_configuration(
     """`KUBECONFIG` as kubectl has it; what to run is said as a kubectl user runs it."""
     control_plane.apply(namespaced(namespace))
     config = str(control_plane.kubeconfig)
+    words = ("__complete", "equipoise", "rotation", "plan", "-n", namespace[:-1])
+    assert namespace in _run(kubectl, *words, KUBECONFIG=config).stdout.splitlines()
     done = _run(kubectl, "equipoise", "pause", "-n", namespace, "--reason", "a test", KUBECONFIG=config)
     assert done.returncode == 0, done.stderr
     noted = control_plane.api.get(f"/api/v1/namespaces/{namespace}")["metadata"]["annotations"]

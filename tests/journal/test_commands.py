@@ -22,7 +22,7 @@ from equipoise.recommendation import explain as recommendation_explain
 from equipoise.rotation import progress as rotation_progress
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
-from tests.support.cli.running import equipoise
+from tests.support.cli.running import equipoise, terminal
 from tests.support.journal.worlds import NOON, all_of, calm, decided, hot, journal
 from tests.support.rotation.worlds import pod, world
 
@@ -37,12 +37,12 @@ class Terminal:
 
     def __init__(self, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> None:
         self._patch, self._capture = patch, capture
-        patch.setenv("NO_COLOR", "1")
         self.columns = 80
 
     def __call__(self, *arguments: str) -> Ran:
         self._patch.setattr(sys, "argv", ["equipoise", *arguments])
-        self._patch.setenv("COLUMNS", str(self.columns))
+        for name, value in terminal(self.columns).items():
+            self._patch.setenv(name, value)
         with pytest.raises(SystemExit) as left:
             main.main()
         out, err = self._capture.readouterr()
@@ -181,7 +181,8 @@ def test_a_balancer_that_there_is_not_is_bad_input(run: Terminal, path: Path) ->
     status, out, err = run("journal", "list", "--file", str(path), "--balancer", "rotaton")
     assert (status, out) == (2, "")
     assert err == (
-        "error: --balancer rotaton: expected one of rotation, recommendation, proportional, qos, pools\n"
+        "error: --balancer rotaton: expected one of rotation, recommendation, proportional, qos, pools. "
+        "Did you mean rotation?\n"
     )
     rooms = (rotation_progress, recommendation_explain, proportional_policy, qos_execute, pools_policy)
     assert tuple(room.BALANCER for room in rooms) == tuple(BALANCERS)
@@ -234,8 +235,14 @@ def test_replay_shows_both_and_fails_when_they_differ(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["list", "--file", "no/such.db"], "journal no/such.db: No such file or directory"),
-        (["list", "--file", "FILE", "--reason", "Rotat"], "--reason Rotat: expected one of Rotate, "),
+        (
+            ["list", "--file", "no/such.db"],
+            "journal no/such.db: it does not exist yet; `equipoise rotation plan",
+        ),
+        (
+            ["list", "--file", "FILE", "--reason", "Rotat"],
+            "--reason Rotat: expected a reason. Did you mean Rotate?",
+        ),
         (["list", "--file", "FILE", "--since", "5x"], "--since: expected seconds or a span"),
         (["list", "--file", "FILE", "--limit", "0"], "--limit"),
         (["show", "zz", "--file", "FILE"], "record 'zz': no id starts like this"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from equipoise.cli.proportional import DEFAULT_POLICY
+from equipoise.cli.proportional_study import DEFAULT_POLICY
 from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.parse import read_spec
 from equipoise.sim.smoothing_study import (

@@ -17,7 +17,6 @@ import typer
 from equipoise.cli import options
 from equipoise.cli.options import in_namespace, option
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.crd.targets import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,44 +33,61 @@ PORT = re.compile(r"[0-9]{1,5}")
 class AgentOptions:
     """The options of `equipoise agent`."""
 
-    node: Annotated[str, typer.Option(metavar="NAME", envvar="NODE_NAME", help="The node that it runs on.")]
-    interval: Annotated[str, option("SPAN", "How long between two looks, from 1s.")] = "10s"
+    node: Annotated[
+        str, typer.Option(metavar="NAME", envvar="NODE_NAME", help="Name of the node that the agent runs on.")
+    ]
+    interval: Annotated[str, option("DURATION", "Time between two rounds, at least 1s.")] = "10s"
     mode: Annotated[
-        Mode,
-        typer.Option(envvar="EQUIPOISE_COMPAT_MODE", help="Preview says what it would do; Enforce does it."),
-    ] = Mode.PREVIEW
+        Literal["Preview", "Enforce"],
+        typer.Option(
+            envvar="EQUIPOISE_COMPAT_MODE",
+            help="Preview records the actions without executing them; Enforce executes them.",
+        ),
+    ] = "Preview"
     crane: Annotated[
         Literal["auto", "on"],
-        typer.Option(envvar="EQUIPOISE_COMPAT_CRANE", help="on acts also where Crane's kinds are found."),
+        typer.Option(
+            envvar="EQUIPOISE_COMPAT_CRANE",
+            help="on also acts in a cluster with Crane's definitions; auto does not.",
+        ),
     ] = "auto"
-    state: Annotated[str, option("FILE", "Where on the host's disk it keeps what it has throttled.")] = (
+    state: Annotated[str, option("FILE", "File on the host that records the throttled containers.")] = (
         "/var/lib/equipoise/agent/state.json"
     )
-    cgroups: Annotated[str, option("FOLDER", "Where cgroups are mounted.")] = "/sys/fs/cgroup"
-    cgroup_parent: Annotated[str, option("PATH", "Below which cgroup kubepods is; found when not given.")] = (
+    cgroups: Annotated[str, option("DIRECTORY", "Mount point of the cgroup filesystem.")] = "/sys/fs/cgroup"
+    cgroup_parent: Annotated[str, option("PATH", "Parent cgroup of kubepods; by default it is detected.")] = (
         ""
     )
-    proc: Annotated[str, option("FOLDER", "Where the host's /proc is.")] = "/proc"
+    proc: Annotated[str, option("DIRECTORY", "Mount point of the /proc of the host.")] = "/proc"
     usage_of: Annotated[
         Literal["machine", "pods"],
-        typer.Option(help="Whose CPU and memory waterlines are about: all of the machine, or its pods."),
+        typer.Option(help="Compare waterlines with the usage of the machine or of its pods."),
     ] = "machine"
     evictions_per_round: Annotated[
-        int | None, option("N", "By default a tenth of the pods, at least one.", min=0, max=10**6)
+        int | None,
+        option(
+            "N",
+            "Maximum number of evictions per round; by default 10% of the pods, at least 1.",
+            min=0,
+            max=10**6,
+        ),
     ] = None
-    excess: Annotated[int, option("PERCENT", "Widen gaps by so much.", min=0, max=1000)] = 0
+    excess: Annotated[int, option("PERCENT", "Widen every gap by this percentage.", min=0, max=1000)] = 0
     journal: Annotated[
-        str | None, option("FILE", "Where decisions are kept; by default beside the state, '' nowhere.")
+        str | None,
+        option("FILE", "Path of the journal; by default journal.db beside the state; '' writes none."),
     ] = None
     cleanup: Annotated[
-        bool, typer.Option("--cleanup", help="Give back what an agent has left throttled, and end.")
+        bool, typer.Option("--cleanup", help="Restore what an earlier agent throttled, then exit.")
     ] = False
-    http_address: Annotated[str, option("[HOST]:PORT", "Where health and metrics answer.")] = ":8081"
+    http_address: Annotated[str, option("[HOST]:PORT", "Address of the health and metrics endpoints.")] = (
+        ":8081"
+    )
     operator_namespace: options.OperatorNamespace = options.OPERATOR_NAMESPACE
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], typer.Option(help="How much is said.")
-    ] = "info"
-    log_format: Annotated[Literal["auto", "json", "console"], typer.Option(help="How it is said.")] = "auto"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], typer.Option(help="Log level.")] = (
+        "info"
+    )
+    log_format: Annotated[Literal["auto", "json", "console"], typer.Option(help="Log format.")] = "auto"
     kubernetes: options.KubernetesOptions
 
     def settings(self) -> "AgentSettings":
@@ -88,7 +104,7 @@ class AgentOptions:
         return AgentSettings(
             node=self.node,
             interval_seconds=interval_seconds,
-            is_enforced=self.mode is Mode.ENFORCE,
+            is_enforced=self.mode == "Enforce",
             takes_over=self.crane == "on",
             state_file=_file(self.state, "--state"),
             cgroups=self.cgroups,
@@ -108,7 +124,10 @@ class AgentOptions:
 
 @options.expanded
 def agent(*, agent: AgentOptions) -> None:
-    """Keep one node below its waterlines until SIGTERM, then give everything back."""
+    """Run the agent of one node, which throttles and evicts pods above its waterlines.
+
+    At SIGTERM it restores everything that it throttled.
+    """
     from equipoise.runtime.agent.run import clean_up, run_agent
 
     settings = agent.settings()
@@ -169,13 +188,17 @@ def retire(
     *,
     name: Annotated[
         str,
-        typer.Argument(metavar="DAEMONSET", help="The agents' DaemonSet.", callback=options.expect_object),
+        typer.Argument(
+            metavar="DAEMONSET", help="Name of the DaemonSet of the agents.", callback=options.expect_object
+        ),
     ] = "equipoise-agent",
-    namespace: Annotated[str, in_namespace("Where Equipoise is installed.")] = options.OPERATOR_NAMESPACE,
-    timeout: Annotated[str, option("SPAN", "How long to wait for the agents.")] = "60s",
+    namespace: Annotated[
+        str, in_namespace("Namespace in which Equipoise is installed.")
+    ] = options.OPERATOR_NAMESPACE,
+    timeout: Annotated[str, option("DURATION", "Time limit for the agents to end.")] = "60s",
     kubernetes: options.KubernetesOptions,
 ) -> None:
-    """Remove the node agents, and wait until each has given back what it throttled and its taint."""
+    """Delete the node agents, and wait until each has restored what it throttled and removed its taint."""
     from equipoise.adapters.kubernetes.actions import pods_of_daemon_set, remove_daemon_set
 
     until = time.monotonic() + options.parse_span("--timeout", timeout)

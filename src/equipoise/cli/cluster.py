@@ -6,7 +6,7 @@
 
 import getpass
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -14,7 +14,7 @@ import typer
 
 from equipoise.cli import options
 from equipoise.cli.options import in_namespace, option
-from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.core.errors import BadInput, WorldFailed, did_you_mean
 from equipoise.runtime.output import Format, plain, print_document, tell
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from equipoise.cli.manifests import ValidationReport
 
 
-app = typer.Typer(help="The definitions of our custom resources.", no_args_is_help=True)
+app = options.group("Print or install the custom resource definitions.")
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME...]", help="Kinds, such as rotationpolicy or rotpol; by default all."),
+    typer.Argument(metavar="NAME", help="Kind, such as rotationpolicy or rotpol; by default all of them."),
 ]
 
 
@@ -34,10 +34,10 @@ Names = Annotated[
 def print_(
     names: Names = None,
     output: Annotated[
-        Literal["yaml", "json"], typer.Option("-o", "--output", help="How to write them.")
+        Literal["yaml", "json"], typer.Option("-o", "--output", help="Output format.")
     ] = "yaml",
 ) -> None:
-    """Print the definitions, ready for kubectl. Needs no cluster and changes nothing."""
+    """Print the definitions for kubectl. Needs no cluster and changes nothing."""
     from equipoise.cli.manifests import chosen_kinds
     from equipoise.crd.definition import definition
 
@@ -61,17 +61,27 @@ def as_yaml(definitions: list[dict[str, Any]]) -> str:
 def apply(
     *,
     names: Names = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the server, and change nothing.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Ask the API server whether it accepts them, without changing any."),
+    ] = False,
     output: options.Output = Format.TABLE,
     kubernetes: options.KubernetesOptions,
 ) -> None:
-    """Install or update the definitions and wait until they are served; others' are left alone."""
+    """Install or update the definitions, and wait until the API server serves them.
+
+    Definitions that another product manages are not changed.
+    """
     from equipoise.cli.manifests import InstallReport, chosen_kinds, install
 
     done = list(install(kubernetes.connect(), chosen_kinds(names or ()), is_dry_run=dry_run))
     if output is Format.TABLE:
         _print_rows(
-            (one.result, "green" if one.is_fine else "bold red", one.name, one.sentence, "") for one in done
+            ("RESULT", "DEFINITION", "DETAIL"),
+            (
+                (one.result, "green" if one.is_fine else "bold red", one.name, one.sentence, "")
+                for one in done
+            ),
         )
     else:
         print_document(InstallReport(dry_run, done), output)
@@ -87,20 +97,22 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 @options.expanded
 def doctor(
     *,
-    namespace: Annotated[str | None, in_namespace("The namespace; by default all of them.")] = None,
+    namespace: Annotated[str | None, in_namespace("Namespace to check; by default all of them.")] = None,
     output: options.Output = Format.TABLE,
     kubernetes: options.KubernetesOptions,
     prometheus: options.PrometheusFlags,
     redis: Annotated[
         str | None,
         option(
-            "URL", "The server of the pools, to check that it evicts no keys.", envvar="EQUIPOISE_REDIS_URL"
+            "URL",
+            "URL of the Redis of the pools, to check that it does not evict keys.",
+            envvar="EQUIPOISE_REDIS_URL",
         ),
     ] = None,
 ) -> None:
-    """Check rights, kinds, metrics and clocks, and with --redis the server of the pools.
+    """Check permissions, definitions, metrics and clocks of a cluster, and with --redis a Redis of pools.
 
-    One line for each thing that the balancers need, with the remedy where something is missing.
+    Prints one line for each requirement of the balancers, with the remedy if it is not met.
     """
     from equipoise.cli.checks import CheckReport, examine
 
@@ -109,8 +121,11 @@ def doctor(
     checks = examine(request, redis)
     if output is Format.TABLE:
         _print_rows(
-            (check.status, _COLOURS[check.status], check.name, check.sentence, check.remedy)
-            for check in checks
+            ("RESULT", "CHECK", "DETAIL"),
+            (
+                (check.status, _COLOURS[check.status], check.name, check.sentence, check.remedy)
+                for check in checks
+            ),
         )
     else:
         print_document(CheckReport(checks), output)
@@ -121,38 +136,39 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _print_rows(rows: Iterable[tuple[str, str, str, str, str]]) -> None:
+def _print_rows(headings: Sequence[str], rows: Iterable[tuple[str, str, str, str, str]]) -> None:
     """Print rows of a word, its colour, a name, a sentence and a remedy."""
-    from rich.table import Table
     from rich.text import Text
 
-    from equipoise.runtime.console import Console
+    from equipoise.runtime.console import Console, table
 
-    table = Table.grid(padding=(0, 2, 0, 0))
+    laid_out = table(*headings, folded=headings[2:])
     for word, colour, name, sentence, remedy in rows:
         advice = Text(sentence)
         if remedy:
             advice.append(f" {remedy}", style="italic")
-        table.add_row(Text(word, style=colour), Text(name, style="bold"), advice)
-    Console().print(table)
+        laid_out.add_row(Text(word, style=colour), Text(name, style="bold"), advice)
+    Console().print(laid_out)
 
 
 # Not the shared option: a namespace from the environment must not narrow the pause.
-Where = Annotated[str | None, in_namespace("The namespace; by default everywhere.")]
+Where = Annotated[str | None, in_namespace("Namespace; by default the entire cluster.")]
 
 
 @options.expanded
 def pause(
     *,
     namespace: Where = None,
-    reason: Annotated[str, option("TEXT", "Why; it is shown wherever something is held.")] = "",
+    why: Annotated[
+        str, option("TEXT", "Reason for the pause, shown with every action that it holds.", "--reason")
+    ] = "",
     operator_namespace: options.OperatorNamespace = options.OPERATOR_NAMESPACE,
     kubernetes: options.KubernetesOptions,
 ) -> None:
-    """Stop every action, agents included, within 5 seconds; without a namespace, everywhere."""
+    """Stop every action in the cluster or a namespace within 5 seconds, including those of node agents."""
     from equipoise.adapters.kubernetes import pauses
 
-    who = f"{_user()}: {reason}" if reason else _user()
+    who = f"{_user()}: {why}" if why else _user()
     client = kubernetes.connect()
     pauses.pause(client, namespace, who, operator_namespace=operator_namespace)
     again = f"equipoise resume{f' -n {namespace}' if namespace else ''}"
@@ -166,7 +182,7 @@ def resume(
     operator_namespace: options.OperatorNamespace = options.OPERATOR_NAMESPACE,
     kubernetes: options.KubernetesOptions,
 ) -> None:
-    """End what `pause` began."""
+    """Allow actions again after `pause`."""
     from equipoise.adapters.kubernetes import pauses
 
     client = kubernetes.connect()
@@ -199,27 +215,38 @@ def _user() -> str:
 
 
 def schema(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Such as plan or rotationpolicy.")] = "",
-    is_list: Annotated[bool, typer.Option("--list", help="Name the schemas there are.")] = False,
+    schema_name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Name of a document, such as plan or rotationpolicy; by default the names are listed.",
+        ),
+    ] = "",
+    is_list: Annotated[bool, typer.Option("--list", help="List the names of the schemas.")] = False,
 ) -> None:
-    """Print the JSON Schema of a document that we read or write."""
+    """Print the JSON Schema of a document that Equipoise reads or prints."""
     from equipoise.cli.schemas import SCHEMAS, json_schema
 
-    if is_list or not name:
+    if is_list or not schema_name:
         print("\n".join(sorted(SCHEMAS)))
         return
-    if name.lower() not in SCHEMAS:
-        raise BadInput(f"schema {name!r}: expected one of {', '.join(sorted(SCHEMAS))}")
-    print_document(json_schema(name.lower()), Format.JSON)
+    if schema_name.lower() not in SCHEMAS:
+        question = did_you_mean(schema_name, SCHEMAS)
+        raise BadInput(f"schema {schema_name!r}: expected one of {', '.join(sorted(SCHEMAS))}.{question}")
+    print_document(json_schema(schema_name.lower()), Format.JSON)
 
 
 def validate(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Manifests in YAML or JSON; - is standard input.")
+        list[str],
+        typer.Argument(metavar="FILE", help="File with manifests in YAML or JSON; - is standard input."),
     ],
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Check manifests of our kinds: every field, unknown keys, schedules, zones. Needs no cluster."""
+    """Check manifests of Equipoise's kinds, including unknown fields, schedules and time zones.
+
+    Needs no cluster.
+    """
     from equipoise.cli.manifests import judge
 
     report = judge(files)
@@ -242,7 +269,7 @@ def _print_report(report: "ValidationReport") -> None:
     console = Console()
     if report.findings:
         headings = ("FILE", "DOCUMENT", "KIND", "NAME", "PATH", "PROBLEM")
-        laid_out = table(*headings, padding=(0, 1), has_edge=True)
+        laid_out = table(*headings)
         for finding in report.findings:
             laid_out.add_row(*(Text(str(value)) for value in msgspec.structs.astuple(finding)))
         console.print(laid_out)

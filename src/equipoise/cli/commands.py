@@ -6,8 +6,10 @@ import typer
 
 from equipoise import __version__
 from equipoise.cli import (
+    about,
     agent,
     cluster,
+    completion,
     demo,
     forecast,
     journal,
@@ -18,35 +20,37 @@ from equipoise.cli import (
     recommendation,
     rotation,
 )
+from equipoise.cli.help import BALANCERS, COLUMNS_MAX, EXPLAIN, RUN, Application
 
-app = typer.Typer(
+app = Application(
+    "Keeps Kubernetes workloads in balance, and says why.",
     name="equipoise",
-    help="Keeps Kubernetes workloads in balance, and says why.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # rich boxes would add a third of a second to every --help
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": COLUMNS_MAX},
 )
-app.add_typer(rotation.app, name="rotation")
-app.add_typer(recommendation.app, name="recommendation")
-app.add_typer(proportional.app, name="proportional")
-app.add_typer(qos.app, name="qos")
-app.add_typer(pools.app, name="pools")
-app.command("forecast")(forecast.forecast)
-app.add_typer(journal.app, name="journal")
-app.add_typer(cluster.app, name="crds")
+app.add_typer(rotation.app, name="rotation", rich_help_panel=BALANCERS)
+app.add_typer(recommendation.app, name="recommendation", rich_help_panel=BALANCERS)
+app.add_typer(proportional.app, name="proportional", rich_help_panel=BALANCERS)
+app.add_typer(qos.app, name="qos", rich_help_panel=BALANCERS)
+app.add_typer(pools.app, name="pools", rich_help_panel=BALANCERS)
+app.command("forecast", rich_help_panel=EXPLAIN)(forecast.forecast)
+app.add_typer(journal.app, name="journal", rich_help_panel=EXPLAIN)
+app.command("dashboard", rich_help_panel=EXPLAIN)(journal.dashboard)
+app.command("explain", rich_help_panel=EXPLAIN)(about.explain)
+app.command("demo", rich_help_panel=EXPLAIN)(demo.demo)
+app.command("doctor", rich_help_panel=RUN)(cluster.doctor)
+app.command("operator", rich_help_panel=RUN)(operator.operator)
+app.command("agent", rich_help_panel=RUN)(agent.agent)
+app.command("config", rich_help_panel=RUN)(operator.config)
+app.command("pause", rich_help_panel=RUN)(cluster.pause)
+app.command("resume", rich_help_panel=RUN)(cluster.resume)
+app.command("retire", rich_help_panel=RUN)(agent.retire)
+app.add_typer(cluster.app, name="crds", rich_help_panel=RUN)
 app.command("validate")(cluster.validate)
 app.command("schema")(cluster.schema)
-app.command("operator")(operator.operator)
-app.command("config")(operator.config)
-app.command("agent")(agent.agent)
-app.command("retire")(agent.retire)
-app.command("doctor")(cluster.doctor)
-app.command("demo")(demo.demo)
-app.command("dashboard")(journal.dashboard)
-app.command("pause")(cluster.pause)
-app.command("resume")(cluster.resume)
+app.command("completion")(completion.completion)
+app.command("version", has_table=False)(about.version)
 
 
 def _version(asked: bool) -> None:
@@ -55,7 +59,7 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="--debug, anywhere, shows the traceback behind an error.")
+@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")

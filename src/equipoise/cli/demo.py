@@ -1,6 +1,7 @@
 """`equipoise demo`: all balancers in a simulated cluster, once or continuously with the dashboard."""
 
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -24,20 +25,19 @@ HOUR_SECONDS = 3600.0
 
 def demo(
     once: Annotated[
-        bool, typer.Option("--once", help="Play one day to its end, print what came of it, and exit.")
+        bool, typer.Option("--once", help="Run one simulated day, print the result, and exit.")
     ] = False,
-    seed: Annotated[int, option("N", "The same seed, the same day.", min=0)] = SEED,
+    seed: Annotated[int, option("N", "Seed; the same seed gives the same day.", min=0)] = SEED,
     journal: Annotated[
-        str | None, option("PATH", "Keep the journal in this new file; by default it is removed.")
+        str | None, option("FILE", "Keep the journal in this new file; by default it is deleted.")
     ] = None,
-    speed: Annotated[float, option("N", "How much faster simulated time runs.", min=1, max=600)] = 60,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The dashboard's; 0 takes any free one.")] = 0,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")] = False,
+    speed: Annotated[float, option("N", "Speed of the simulated time.", min=1, max=600)] = 60,
+    port: Annotated[
+        int, option("PORT", "Port of the dashboard; 0 chooses a free one.", min=0, max=65535)
+    ] = 0,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
 ) -> None:
-    """Watch all five balancers at work in a simulated cluster, with the dashboard. Needs no cluster.
-
-    It goes on until Ctrl-C.
-    """
+    """Run the balancers in a simulated cluster, with the dashboard, until Ctrl-C. Needs no cluster."""
     kept_journal = _kept_journal(journal)
     if not once:
         _expect_free(port)
@@ -100,7 +100,7 @@ def _once(seed: int, journal: Path, folder: Path, stopping: threading.Event, *, 
     from equipoise.demo.subprocess import REDIS
     from equipoise.runtime.console import Console
 
-    console = Console()
+    console = Console(width=shutil.get_terminal_size().columns)
     with opened(seed, _started_at(), journal, folder / REDIS) as opened_demo:
         with stepping("a day of the cluster") as show:
 
@@ -141,7 +141,7 @@ def _live(seed: int, journal: Path, folder: Path, pace: "Pace") -> None:
     from equipoise.demo.subprocess import REDIS
     from equipoise.runtime.console import Console
 
-    console = Console()
+    console = Console(width=shutil.get_terminal_size().columns)
     started_at = _started_at()
     with opened(seed, started_at, journal, folder / REDIS) as opened_demo:
         console.print(f"One simulated cluster, seed {seed}; its time begins at {utc(started_at)}.")

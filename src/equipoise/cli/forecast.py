@@ -23,17 +23,15 @@ def forecast(
     workload: Annotated[
         str, typer.Argument(metavar="[WORKLOAD]", help="Which one, of a file with many.")
     ] = "",
-    horizon: Annotated[str, option("SPAN", "How far to look ahead, such as 7d.")] = "1d",
+    horizon: Annotated[str, option("DURATION", "Length of the forecast, such as 7d.")] = "1d",
     backtest: Annotated[
-        str | None, option("SPAN", "Hold the end out, forecast it, and say how right that was.")
+        str | None, option("DURATION", "Forecast the end of the file from the rest, and print the error.")
     ] = None,
     algorithm: Algorithm = "profile",
     plot: Plot = None,
-    output: Annotated[
-        ForecastFormat, typer.Option("-o", "--output", help="How to print the answer.")
-    ] = "table",
+    output: Annotated[ForecastFormat, typer.Option("-o", "--output", help="Output format.")] = "table",
 ) -> None:
-    """Forecast CPU usage, with a safety margin and a 95 % band, and say whether it can be trusted."""
+    """Forecast CPU usage with a safety margin and a 95% band, and tell whether it is predictable."""
     from equipoise.recommendation.forecast import backtested, forecast_document
     from equipoise.stats.predict import Algorithm as Named
 
@@ -109,21 +107,18 @@ SHOWN = {
 
 
 def _print_table(document: dict[str, Any]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    from equipoise.runtime.console import Console
+    from equipoise.runtime.console import Console, table
 
     times = document["timestamps"]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False, show_edge=False)
+    laid_out = table("FIGURE", "VALUE")
     for key, name in SHOWN.items():
         if document.get(key) is not None:
-            table.add_row(name, _shown(key, document[key]))
-    table.add_row("ahead", f"{_moment(times[0])} to {_moment(times[-1])} UTC")
+            laid_out.add_row(name, _shown(key, document[key]))
+    laid_out.add_row("ahead", f"{_moment(times[0])} to {_moment(times[-1])} UTC")
     for key, name in (("values", "forecast"), ("upper", "95 % should stay below")):
-        table.add_row(name, _range_of(document[key], times))
+        laid_out.add_row(name, _range_of(document[key], times))
     console = Console()
-    console.print(table)
+    console.print(laid_out)
     console.print()
     for sentence in (_sentence(document), *document["notes"]):
         console.print(sentence)

@@ -6,18 +6,19 @@ Other commands write their decisions to a journal here, too.
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
 
 from equipoise.cli import options
 from equipoise.cli.options import option
-from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.core.errors import BadInput, WorldFailed, did_you_mean
 from equipoise.core.reason import Code
 from equipoise.runtime.output import Format, escaped, print_document, warn
 
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from equipoise.adapters.journal import JournalReader, Query
-    from equipoise.core.decision import Record
+    from equipoise.core.decision import Decision, Record
 
 
-app = typer.Typer(help="What was decided, and why; and to decide it again.", no_args_is_help=True)
+app = options.group("List, explain and replay recorded decisions.")
 
 AGE_MAX_SECONDS = 30 * 86400.0
 BYTES_MAX = 256 << 20
@@ -38,11 +39,11 @@ File = Annotated[
     str | None,
     option(
         "PATH",
-        "The journal, SQLite or .jsonl; by default $EQUIPOISE_JOURNAL, then the user's state folder.",
+        "Path of the journal (SQLite or .jsonl); by default $EQUIPOISE_JOURNAL, or the user's state folder.",
         "--file",
     ),
 ]
-RecordId = Annotated[str, typer.Argument(metavar="ID", help="The record's id, or its first letters.")]
+RecordId = Annotated[str, typer.Argument(metavar="ID", help="Id of a record, or its first letters.")]
 
 
 def default_path() -> Path:
@@ -56,17 +57,19 @@ def default_path() -> Path:
 @app.command("list")
 def list_records(
     file: File = None,
-    balancer: Annotated[str, typer.Option(help="Only this balancer's.")] = "",
-    subject: Annotated[str, typer.Option(help="Only about this, such as shop/web or 'shop/*'.")] = "",
-    reason: Annotated[str, typer.Option(help="Only with this reason, such as Rotate.")] = "",
-    since: Annotated[str | None, typer.Option(help="Only of the last 90s, 5m, 1h30m or 7d.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    balancer: Annotated[str, option("NAME", "Only records of this balancer.")] = "",
+    subject: Annotated[
+        str, option("SUBJECT", "Only records about this subject, such as shop/web or 'shop/*'.")
+    ] = "",
+    reason: Annotated[str, option("REASON", "Only records with this reason, such as Rotate.")] = "",
+    since: Annotated[str | None, option("DURATION", "Only records of the last 90s, 5m, 1h30m or 7d.")] = None,
+    limit: Annotated[int, option("N", "Maximum number of records.", min=1)] = 50,
     output: Annotated[
         Literal["table", "json", "yaml", "jsonl"],
-        typer.Option("-o", "--output", help="How to print the answer."),
+        typer.Option("-o", "--output", help="Output format; jsonl has one complete record per line."),
     ] = "table",
 ) -> None:
-    """List the records, the newest first."""
+    """List the records of a journal, newest first."""
     query = _query(balancer, subject, reason, since, limit)
     with _opened(file) as reader:
         if output == "jsonl":  # whole records, one a line
@@ -84,17 +87,17 @@ def list_records(
     print_list(Console(), records)
 
 
-@app.command()
+@app.command(has_table=False)
 def show(record_id: RecordId, file: File = None, output: options.Output = Format.TABLE) -> None:
-    """Print one whole record, with everything that went into it (as YAML, unless JSON is asked for)."""
+    """Print one complete record with the inputs of its decision, as YAML or JSON."""
     with _opened(file) as reader:
         record = _named(reader, record_id)
     print_document(msgspec.to_builtins(record), Format.JSON if output is Format.JSON else Format.YAML)
 
 
-@app.command()
+@app.command(has_table=False)
 def explain(record_id: RecordId, file: File = None, output: options.Output = Format.TABLE) -> None:
-    """Say why: what was seen, the numbers, what was held, what came of it, what would change it."""
+    """Explain one decision: observations, numbers, actions, their results, and what would change it."""
     from equipoise.cli.journal_output import explanation, summary
     from equipoise.cli.replay import otherwise
     from equipoise.runtime.console import Console
@@ -108,16 +111,16 @@ def explain(record_id: RecordId, file: File = None, output: options.Output = For
     console.print(explanation(record, console.width))
 
 
-@app.command("replay")
+@app.command("replay", has_table=False)
 def replay_records(
     record_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID...]", help="The records' ids, or their first letters.")
+        list[str] | None, typer.Argument(metavar="[ID...]", help="Id of a record, or its first letters.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every record of the journal.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Replay every record of the journal.")] = False,
     file: File = None,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Decide records again from what went into them, and compare."""
+    """Decide recorded inputs again with this version, and compare the results."""
     from equipoise.adapters.journal import Query
     from equipoise.cli.journal_output import print_replay, replay_document
     from equipoise.cli.replay import replay
@@ -146,10 +149,12 @@ def _query(balancer: str, subject: str, reason: str, since: str | None, limit: i
     from equipoise.engine.balancer import BALANCERS
 
     if balancer not in {"", *BALANCERS}:
-        raise BadInput(f"--balancer {balancer}: expected one of {', '.join(BALANCERS)}")
+        question = did_you_mean(balancer, BALANCERS)
+        raise BadInput(f"--balancer {balancer}: expected one of {', '.join(BALANCERS)}.{question}")
     codes = {code.value.lower(): code.value for code in Code}
     if reason and reason.lower() not in codes:
-        raise BadInput(f"--reason {reason}: expected one of {', '.join(codes.values())}")
+        question = did_you_mean(reason, codes.values())
+        raise BadInput(f"--reason {reason}: expected a reason.{question} `equipoise explain` lists them all")
     after = None if since is None else time.time() - options.parse_span("--since", since)
     return Query(balancer, subject, codes.get(reason.lower(), ""), after, limit)
 
@@ -158,13 +163,28 @@ def _query(balancer: str, subject: str, reason: str, since: str | None, limit: i
 def _opened(file: str | None) -> "Iterator[JournalReader]":
     from equipoise.adapters.journal import open_reader
 
-    reader = open_reader(Path(file) if file else default_path())
+    path = Path(file) if file else default_path()
+    expect_journal(path)
+    reader = open_reader(path)
     try:
         yield reader
     finally:
         for line in reader.damages.lines:
             warn(f"journal {line}")
         reader.close()
+
+
+def expect_journal(path: Path) -> None:
+    """Raise BadInput for a journal that does not exist, with what makes one."""
+    from equipoise.adapters.journal.records import parts_of
+
+    if not path.exists() and not (path.suffix == ".jsonl" and parts_of(path)):
+        file = quote(str(path))
+        raise BadInput(
+            f"journal {path}: it does not exist yet; "
+            f"`equipoise rotation plan -A --journal {file}` creates it, as does every plan with this option, "
+            f"and `equipoise demo --once --journal {file}`"
+        )
 
 
 def _named(reader: "JournalReader", name: str) -> "Record":
@@ -210,6 +230,23 @@ def new_ids() -> "Callable[[float], str]":
     return RecordIds(secrets.randbits(WRITER_BITS)).next
 
 
+def write_plan(
+    path: str | None,
+    balancer: str,
+    policy: dict[str, Any],
+    observation: object,
+    memory: Mapping[str, Any],
+    decision: "Decision",
+) -> None:
+    """Write the record of a plan, with its inputs, to the user's journal, if any."""
+    if path is None:
+        return
+    from equipoise.engine.recording import record
+
+    at = time.time()
+    write_records(path, [record(balancer, policy, observation, memory, decision, at, new_ids()(at))])
+
+
 def write_records(path: str | None, records: "Sequence[Record]") -> None:
     """Write whole records to the user's journal, if any; a failure fails the command."""
     if path is None:
@@ -243,23 +280,27 @@ def dashboard(
         list[str] | None,
         option(
             "PATH",
-            "A journal, SQLite or .jsonl; may be given again. By default the one of `equipoise journal`.",
+            "Path of a journal (SQLite or .jsonl); by default that of `equipoise journal`; may be repeated.",
             "--journal",
         ),
     ] = None,
-    host: Annotated[str, option("ADDRESS", "Where to answer; others need a token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8088,
+    host: Annotated[
+        str, option("ADDRESS", "Address to listen on; other machines need a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, option("PORT", "Port to listen on; 0 chooses a free one.", min=0, max=65535)] = 8088,
     token_file: Annotated[
-        str | None, option("FILE", "Tokens, one per line; whoever has one may look. Read again.")
+        str | None, option("FILE", "File with bearer tokens, one per line; read again when it changes.")
     ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
 ) -> None:
-    """Show what the journals say, live, in a browser. It only reads."""
+    """Show the decisions of a journal in a browser, live. Changes nothing."""
     from equipoise.runtime.tokens import Tokens
 
     expect_safe(host, token_file)
     tokens = None if token_file is None else Tokens(token_file)
     paths = tuple(map(Path, journal)) if journal else (default_path(),)
+    for path in paths:
+        warn_without_journal(path)
     if find_spec("nicegui") is None:
         how = "pip install 'equipoise[dashboard]'"
         raise BadInput(f"dashboard: expected the extra dashboard to be installed: {how}")
@@ -268,6 +309,14 @@ def dashboard(
 
     end_on_signals()
     serve(paths, host, port, tokens, is_opened=not no_open)
+
+
+def warn_without_journal(path: Path) -> None:
+    """Warn of a journal that does not exist; the dashboard shows it as soon as it does."""
+    try:
+        expect_journal(path)
+    except BadInput as error:
+        warn(str(error))
 
 
 def expect_safe(host: str, token_file: str | None) -> None:

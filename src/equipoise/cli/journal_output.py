@@ -15,7 +15,7 @@ from equipoise.core.decision import Decision, Record, plan_document
 from equipoise.rotation.balancer import inputs
 from equipoise.rotation.preconditions import PodLoad
 from equipoise.rotation.progress import BALANCER
-from equipoise.runtime.console import Console, bar
+from equipoise.runtime.console import Console, bar, table
 
 BAR_WIDTH_MAX = 44
 PODS_SHOWN_MAX = 24
@@ -43,7 +43,10 @@ def summary(record: Record) -> dict[str, Any]:
 
 
 def print_list(console: Console, records: Iterable[Record]) -> None:
-    """Print two lines per record: its time and reason, then the sentence."""
+    """Print two lines per record: its time and reason, then the sentence; in a pipe one line per record."""
+    if not console.is_terminal or console.is_rows_only:
+        _print_rows(console, records)
+        return
     count = 0
     for count, record in enumerate(records, 1):  # noqa: B007 - the count is used after the loop
         line = Text(f"{record.id}  {moment(record.at)}  ")
@@ -58,6 +61,16 @@ def print_list(console: Console, records: Iterable[Record]) -> None:
             console.print(Text("  ") + part)
     if not count:
         console.print("No record matches.")
+
+
+def _print_rows(console: Console, records: Iterable[Record]) -> None:
+    laid_out = table("ID", "TIME", "TIMES", "BALANCER", "SUBJECT", "REASON", "SENTENCE", right=("TIMES",))
+    for record in records:
+        reason = record.decision.reason
+        times = "1" if record.streak is None else str(record.streak.times + 1)
+        cells = (record.id, moment(record.at), times, record.balancer, record.decision.subject)
+        laid_out.add_row(*map(Text, (*cells, reason.code.value, reason.sentence)))
+    console.print(laid_out if laid_out.row_count else "No record matches.")
 
 
 def _style(decision: Decision) -> str:
@@ -140,18 +153,37 @@ def _numbers(record: Record) -> RenderableType | None:
     rows = []
     for name, value in record.decision.reason.numbers.items():
         at_last = f"at last {_value(latest[name])}" if latest.get(name, value) != value else ""
-        rows.append([name, _value(value), at_last])
+        # A mapping of mappings, such as the rules of a node, is a row for each of them.
+        parts = (
+            value
+            if isinstance(value, dict) and any(isinstance(each, dict) for each in value.values())
+            else None
+        )
+        if parts is None:
+            rows.append([name, _value(value), at_last])
+        else:
+            rows += [[f"{name}.{part}", _value(each), ""] for part, each in parts.items()]
     return _grid(rows)
+
+
+EXACT_MAX = 1e6
+"""From here on, a number is printed with all digits before its point, never with an exponent."""
 
 
 def _value(value: object) -> str:
     match value:
         case None:
             return "-"
+        case bool():
+            return "yes" if value else "no"
         case float():
-            return f"{value:.6g}"
+            return f"{value:.6g}" if abs(value) < EXACT_MAX else f"{value:.0f}"
+        case list() if any(isinstance(item, dict | list) for item in value):
+            return "; ".join(map(_value, value))
         case list():
             return ", ".join(map(_value, value)) or "-"
+        case dict():
+            return ", ".join(f"{name}: {_value(item)}" for name, item in value.items()) or "-"
     return str(value)
 
 
@@ -170,7 +202,10 @@ def _action(action: object) -> list[str]:
     kind = document.pop("kind", type(action).__name__)
     document.pop("uid", None)
     names = [document.pop(key) for key in ("namespace", "pod") if key in document]
-    return [kind, " ".join(["/".join(names), *map(str, document.values())])]
+    others = [
+        f"{name}: {_value(value)}" for name, value in document.items() if value not in (None, "", {}, [])
+    ]
+    return [kind, ", ".join(filter(None, ["/".join(names), *others]))]
 
 
 def print_replay(console: Console, answer: Replay) -> None:

@@ -9,12 +9,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
-NO_FILES, FILES = 4, 0
-"""The completion directives of kubectl: whether file names may follow."""
+COMPLETE = "__complete"
+"""The first word with which the shells' completions call this program."""
 
 
 def main(called: str = "equipoise") -> None:
@@ -22,12 +21,15 @@ def main(called: str = "equipoise") -> None:
 
     `called` is how a person calls it, and how what they read calls it too.
     """
+    arguments = sys.argv[1:]
+    if arguments[:1] == [COMPLETE]:
+        _complete(arguments[1:])
+        return
     with _ended_by_ctrl_c():
         from equipoise.cli import commands
         from equipoise.runtime.output import print_anywhere
 
         print_anywhere()
-    arguments = sys.argv[1:]
     is_debug = "--debug" in arguments
     if is_debug:
         arguments.remove("--debug")
@@ -122,27 +124,10 @@ def kubectl() -> None:
 
 def complete() -> None:
     """Print the completions for kubectl: one candidate per line, then the directive."""
-    *before, begun = sys.argv[1:] or [""]
-    from typer.main import get_command
-
-    from equipoise.cli.commands import app
-
-    command: Any = get_command(app)
-    for word in before:  # to the innermost command that they name
-        command = getattr(command, "commands", {}).get(word, command)
-    is_group = bool(getattr(command, "commands", None))
-    for name, what in _candidates(command, begun):
-        print(f"{name}\t{what}" if what else name)
-    print(f":{NO_FILES if is_group or begun.startswith('-') else FILES}")
+    _complete(sys.argv[1:])
 
 
-def _candidates(command: Any, begun: str) -> Iterator[tuple[str, str]]:
-    if begun.startswith("-"):
-        for option in command.params:
-            for name in getattr(option, "opts", ()):
-                if name.startswith("--") and name.startswith(begun):
-                    yield name, getattr(option, "help", "") or ""
-        return
-    for name, inner in getattr(command, "commands", {}).items():
-        if name.startswith(begun) and not inner.hidden:
-            yield name, inner.get_short_help_str(60)
+def _complete(words: list[str]) -> None:
+    from equipoise.cli.completion import print_candidates
+
+    print_candidates(words)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from equipoise.cli import options
+from equipoise.cli.help import PROMETHEUS
 from equipoise.cli.options import option
 from equipoise.core.errors import BadInput
 from equipoise.runtime.output import Format, warn
@@ -14,9 +15,16 @@ from equipoise.runtime.output import Format, warn
 if TYPE_CHECKING:
     from equipoise.runtime.layers import Effective, Path
 
-Config = Annotated[str | None, option("FILE", "A YAML file of settings; else $EQUIPOISE_CONFIG.", "--config")]
+Config = Annotated[
+    str | None, option("FILE", "YAML file with settings; by default $EQUIPOISE_CONFIG.", "--config")
+]
 Set = Annotated[
-    list[str] | None, option("KEY=VALUE", "Any setting, such as lease.name=blue; wins over all.", "--set")
+    list[str] | None,
+    option(
+        "KEY=VALUE",
+        "Setting, such as lease.name=blue; overrides files, variables and flags; may be repeated.",
+        "--set",
+    ),
 ]
 
 
@@ -29,29 +37,47 @@ class SettingFlags:
 
     balancer: Annotated[
         list[str] | None,
-        option("LIST", "Which loops to run, such as rotation,proportional.", "--balancers", "--balancer"),
+        option("LIST", "Balancers to run, such as rotation,proportional.", "--balancers", "--balancer"),
     ] = None
-    http_address: Annotated[str | None, option("[HOST]:PORT", "Where to answer; by default :8080.")] = None
-    log_level: Annotated[str | None, option("LEVEL", "debug, info, warning or error.")] = None
-    log_format: Annotated[str | None, option("FORMAT", "auto, json or console.")] = None
+    http_address: Annotated[
+        str | None, option("[HOST]:PORT", "Address of the health and metrics endpoints; by default :8080.")
+    ] = None
+    log_level: Annotated[str | None, option("LEVEL", "Log level: debug, info, warning or error.")] = None
+    log_format: Annotated[str | None, option("FORMAT", "Log format: auto, json or console.")] = None
     namespace: Annotated[
-        list[str] | None, option("NAME", "Where to look; by default everywhere.", "-n", "--namespace")
+        list[str] | None,
+        option("NAME", "Namespace to watch; by default all of them; may be repeated.", "-n", "--namespace"),
     ] = None
     lease_namespace: Annotated[
-        str | None, option("NAME", "Where the Lease is; by default the operator's own.")
+        str | None, option("NAME", "Namespace of the Lease; by default that of the operator.")
     ] = None
     kubernetes: options.KubernetesOptions
-    metrics_from: Annotated[str | None, option("SOURCE", "auto, prometheus or metrics-server.")] = None
-    prometheus_url: Annotated[str | None, option("URL", "Found in the cluster when not given.")] = None
+    metrics_from: Annotated[
+        str | None, option("SOURCE", "Source of pod usage: auto, prometheus or metrics-server.")
+    ] = None
+    prometheus_url: Annotated[
+        str | None,
+        option(
+            "URL",
+            "URL of Prometheus, Thanos, Mimir or VictoriaMetrics; by default "
+            "it is discovered in the cluster.",
+            rich_help_panel=PROMETHEUS,
+        ),
+    ] = None
     prometheus_namespace: Annotated[
         list[str] | None,
         option(
             "NAME",
-            "Where one is looked for without a URL, instead of monitoring and the operator's own namespace.",
+            "Namespace in which Prometheus is discovered, instead of "
+            "monitoring and that of the operator; may be "
+            "repeated.",
+            rich_help_panel=PROMETHEUS,
         ),
     ] = None
     access: options.PrometheusAccess
-    prometheus_timeout: Annotated[str | None, option("SPAN", "How long one query may take.")] = None
+    prometheus_timeout: Annotated[
+        str | None, option("DURATION", "Timeout of one query.", rich_help_panel=PROMETHEUS)
+    ] = None
 
     def given(self) -> "dict[tuple[str, Path], Any]":
         """Return the values of the flags that were used, by flag and path of the setting."""
@@ -90,7 +116,7 @@ class SettingFlags:
 
 @options.expanded
 def operator(*, config: Config = None, set_: Set = None, flags: SettingFlags) -> None:
-    """Run the balancers' loops until SIGTERM; acts only for policies whose mode is Enforce."""
+    """Run the balancers until SIGTERM. Acts only for policies whose mode is Enforce."""
     found = _effective(config, set_, flags)
     from equipoise.runtime.operator.wiring import run
 
@@ -102,12 +128,10 @@ def config(
     *,
     config: Config = None,
     set_: Set = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="How to print the settings.")] = (
-        Format.YAML
-    ),
+    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = (Format.YAML),
     flags: SettingFlags,
 ) -> None:
-    """Print the settings that `equipoise operator` would run with, and where each came from."""
+    """Print the settings of `equipoise operator`, and where each value comes from."""
     from equipoise.runtime.layers import print_settings
 
     found = _effective(config, set_, flags)

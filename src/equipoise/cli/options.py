@@ -6,15 +6,15 @@ fields of each, and passes the dataclass to the command.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import wraps
-from inspect import Parameter, Signature, signature
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from equipoise.cli.help import CLUSTER, FILE_OPTIONS, PROMETHEUS, Application, expanded
 from equipoise.core.errors import BadInput
 from equipoise.core.quantity import parse_seconds
 from equipoise.runtime.output import Format
@@ -30,43 +30,7 @@ if TYPE_CHECKING:
     from equipoise.runtime.metrics_source import PrometheusOptions
     from equipoise.stats.predict import Algorithm as ForecastAlgorithm
 
-
-def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """Make typer read the fields of a command's dataclasses as options, in the order of the signature."""
-    declared = signature(command).parameters
-    flat = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for parameter in declared.values()
-        for name, kind, default in _leaves(parameter.name, parameter.annotation, parameter.default)
-    ]
-    names = [parameter.name for parameter in flat]
-    assert len(set(names)) == len(names), f"{command.__name__}: two options have one name"
-
-    @wraps(command)
-    def run(**values: Any) -> None:
-        command(**{name: _built(name, each.annotation, values) for name, each in declared.items()})
-
-    run.__signature__ = Signature(flat)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
-    return run
-
-
-def _leaves(name: str, kind: Any, default: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name, type and default of a parameter, or of each field if it is a dataclass."""
-    if not is_dataclass(kind):
-        yield name, kind, Parameter.empty if default is MISSING else default
-        return
-    for field in fields(kind):
-        yield from _leaves(field.name, field.type, field.default)
-
-
-def _built(name: str, kind: Any, values: Mapping[str, Any]) -> Any:
-    if not is_dataclass(kind):
-        return values[name]
-    assert isinstance(kind, type), f"{name}: a dataclass, not one of its instances"
-    return kind(**{field.name: _built(field.name, field.type, values) for field in fields(kind)})
-
-
+__all__ = ["expanded"]
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 OBJECT = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 """The form of names that the API server accepts."""
@@ -100,24 +64,43 @@ def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, metavar=metavar, help=text, show_envvar=False, **more)
 
 
+def words(command: str, *more: str) -> str:
+    """Return a command line; words with special characters are quoted."""
+    return " ".join((command, *map(shlex.quote, more)))
+
+
 def in_namespace(text: str, **more: Any) -> Any:
     """Return the option of a namespace, which must be a valid name."""
     return option("NAME", text, "-n", "--namespace", callback=expect_namespace, **more)
 
 
-def group(text: str) -> typer.Typer:
-    """Return an application of several commands, which explains itself where none is named."""
-    return typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
+def group(text: str) -> Application:
+    """Return a group of commands."""
+    return Application(text)
 
 
-Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]
+Output = Annotated[Format, typer.Option("-o", "--output", help="Output format.")]
 Namespace = Annotated[
-    str | None, in_namespace("The namespace; by default the context's.", envvar="KUBE_NAMESPACE")
+    str | None,
+    in_namespace(
+        "Namespace of the workloads; by default that of the kubeconfig's context.", envvar="KUBE_NAMESPACE"
+    ),
 ]
-OperatorNamespace = Annotated[str, option("NAME", "Where Equipoise is installed.", callback=expect_namespace)]
-Journal = Annotated[str | None, option("PATH", "Add what was decided, and from what, to a journal.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
-MetricsFrom = Annotated[str, option("SOURCE", "Where usage comes from: auto, prometheus or metrics-server.")]
+OperatorNamespace = Annotated[
+    str,
+    option(
+        "NAME",
+        "Namespace in which Equipoise is installed.",
+        callback=expect_namespace,
+        rich_help_panel=CLUSTER,
+    ),
+]
+Journal = Annotated[
+    str | None,
+    option("FILE", "Add each decision and its inputs to this journal, which is created if missing."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be changed, without changing it.")]
+MetricsFrom = Annotated[str, option("SOURCE", "Source of pod usage: auto, prometheus or metrics-server.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +108,15 @@ class ScopeOptions:
     """Which namespaces a command is about."""
 
     namespace: Namespace = None
-    all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces", help="Every namespace.")] = False
+    all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces", help="Use every namespace.")] = (
+        False
+    )
+
+    def words(self) -> tuple[str, ...]:
+        """Return the options as they are typed."""
+        if self.all_namespaces:
+            return ("-A",)
+        return ("-n", self.namespace) if self.namespace else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +125,16 @@ class KubernetesOptions:
 
     kubeconfig: Annotated[
         str | None,
-        option("FILE", "The kubeconfig; by default $KUBECONFIG, then the pod's own, then ~/.kube/config."),
+        option(
+            "FILE",
+            "Path to the kubeconfig; by default $KUBECONFIG, the service "
+            "account of the pod, or ~/.kube/config.",
+            rich_help_panel=CLUSTER,
+        ),
     ] = None
-    context: Annotated[str | None, option("NAME", "The kubeconfig's context.")] = None
+    context: Annotated[
+        str | None, option("NAME", "Context of the kubeconfig to use.", rich_help_panel=CLUSTER)
+    ] = None
 
     def connect(self) -> "Client":
         from equipoise.adapters.kubernetes import connect
@@ -151,23 +149,33 @@ class OperatorOptions(KubernetesOptions):
     operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE
 
 
+def _prometheus(metavar: str, text: str, **more: Any) -> Any:
+    return option(metavar, text, rich_help_panel=PROMETHEUS, **more)
+
+
 @dataclass(frozen=True, slots=True)
 class PrometheusAccess:
     """How a Prometheus is queried."""
 
-    prometheus_token_file: Annotated[str | None, option("FILE", "A file with a bearer token for it.")] = None
-    prometheus_user: Annotated[str | None, option("NAME", "A user for basic authentication.")] = None
-    prometheus_password_file: Annotated[str | None, option("FILE", "A file with that user's password.")] = (
-        None
-    )
+    prometheus_token_file: Annotated[
+        str | None, _prometheus("FILE", "File with a bearer token for Prometheus.")
+    ] = None
+    prometheus_user: Annotated[str | None, _prometheus("NAME", "User for basic authentication.")] = None
+    prometheus_password_file: Annotated[
+        str | None, _prometheus("FILE", "File with the password of that user.")
+    ] = None
     prometheus_ca: Annotated[
-        str | None, option("FILE", "A file with the CA that signed its certificate.")
+        str | None, _prometheus("FILE", "File with the CA certificate of Prometheus.")
     ] = None
     prometheus_header: Annotated[
-        list[str] | None, option("NAME=VALUE", "Sent with every query, such as X-Scope-OrgID=team.")
+        list[str] | None,
+        _prometheus(
+            "NAME=VALUE", "HTTP header for every query, such as X-Scope-OrgID=team; may be repeated."
+        ),
     ] = None
     prometheus_matcher: Annotated[
-        list[str] | None, option("LABEL=VALUE", "Added to every query, such as cluster=eu-1.")
+        list[str] | None,
+        _prometheus("LABEL=VALUE", "Label matcher for every query, such as cluster=eu-1; may be repeated."),
     ] = None
 
 
@@ -177,17 +185,18 @@ class PrometheusFlags:
 
     prometheus_url: Annotated[
         str | None,
-        option(
+        _prometheus(
             "URL",
-            "Prometheus, Thanos, Mimir or VictoriaMetrics; found in the cluster when not given.",
+            "URL of Prometheus, Thanos, Mimir or VictoriaMetrics; by default "
+            "it is discovered in the cluster.",
             envvar=["EQUIPOISE_PROMETHEUS_URL", "PROMETHEUS_ENDPOINT"],
         ),
     ] = None
     prometheus_namespace: Annotated[
         list[str] | None,
-        option(
+        _prometheus(
             "NAME",
-            "Where one is looked for without a URL, instead of monitoring; may be repeated.",
+            "Namespace in which Prometheus is discovered, instead of monitoring; may be repeated.",
             envvar="EQUIPOISE_PROMETHEUS_NAMESPACES",
             callback=expect_namespaces,
         ),
@@ -195,12 +204,13 @@ class PrometheusFlags:
     access: PrometheusAccess = PrometheusAccess()
     prometheus_label: Annotated[
         list[str] | None,
-        option(
-            "WHAT=LABEL", "How a label is called there: namespace, pod or container, such as pod=pod_name."
+        _prometheus(
+            "NAME=LABEL",
+            "Name of the label namespace, pod or container in this Prometheus, such as pod=pod_name.",
         ),
     ] = None
     prometheus_timeout: Annotated[
-        str, option("SPAN", "How long one query may take.", envvar="PROMETHEUS_TIMEOUT")
+        str, _prometheus("DURATION", "Timeout of one query.", envvar="PROMETHEUS_TIMEOUT")
     ] = "30s"
 
     def connection(self) -> "PrometheusOptions":
@@ -246,12 +256,16 @@ RedisUrl = Annotated[
     str | None,
     option(
         "URL",
-        "redis://, rediss:// or unix://; by default an embedded server of your own.",
+        "URL of Redis (redis://, rediss:// or unix://); by default an "
+        "embedded server with data in your state "
+        "folder.",
         "--redis",
         envvar="EQUIPOISE_REDIS_URL",
     ),
 ]
-Prefix = Annotated[str, option("TEXT", "What every key begins with; {voice} on a Redis Cluster.")]
+Prefix = Annotated[
+    str, option("TEXT", "Prefix of every key; on a Redis Cluster with braces, such as {voice}.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +332,7 @@ AdviceFormat = Literal["table", "json", "yaml", "hpa", "ehpa", "csv"]
 AlgorithmName = Literal["profile", "dsp"]
 SourceName = Literal["auto", "remote-read", "promql", "metrics-file"]
 Algorithm = Annotated[
-    AlgorithmName, typer.Option(help="How the future is found: our profile, or Crane's signal processing.")
+    AlgorithmName, typer.Option(help="Forecast by a daily profile, or by Crane's signal processing (dsp).")
 ]
 
 
@@ -326,18 +340,26 @@ Algorithm = Annotated[
 class WorkloadOptions:
     """The facts about a workload that a file of usage does not contain."""
 
-    request: Annotated[str | None, option("CORES", "Of a file: the CPU request of a pod, such as 1000m.")] = (
-        None
-    )
+    request: Annotated[
+        str | None, option("CORES", "CPU request of a pod, such as 500m or 2.", rich_help_panel=FILE_OPTIONS)
+    ] = None
     replicas: Annotated[
-        int | None, option("N", "Of a file: how many replicas run now.", min=0, max=REPLICAS_MAX)
+        int | None,
+        option("N", "Current replicas.", min=0, max=REPLICAS_MAX, rich_help_panel=FILE_OPTIONS),
     ] = None
     available: Annotated[
         int | None,
-        option("N", "Of a file: how many of them are available; by default all.", min=0, max=REPLICAS_MAX),
+        option(
+            "N", "Available replicas; by default all.", min=0, max=REPLICAS_MAX, rich_help_panel=FILE_OPTIONS
+        ),
     ] = None
     pod_usage: Annotated[
-        str | None, option("FILE", "Usage by pod beside --from; by default a pod uses its share.")
+        str | None,
+        option(
+            "FILE",
+            "Usage of each pod; by default, the total is divided by the replicas.",
+            rich_help_panel=FILE_OPTIONS,
+        ),
     ] = None
 
 
@@ -347,9 +369,15 @@ class AdviceSettings:
 
     setting: Annotated[
         list[str] | None,
-        option("ehpa.KEY=VALUE", "A setting, such as ehpa.fluctuation-threshold=3.", "--set"),
+        option(
+            "ehpa.KEY=VALUE",
+            "Setting of the advice, such as ehpa.fluctuation-threshold=3; may be repeated.",
+            "--set",
+        ),
     ] = None
-    no_forecast: Annotated[bool, typer.Option("--no-forecast", help="Advise from the past only.")] = False
+    no_forecast: Annotated[
+        bool, typer.Option("--no-forecast", help="Use past usage only, without a forecast.")
+    ] = False
 
     def how(self, algorithm: AlgorithmName) -> "ForecastAlgorithm | None":
         """Return the settings of the forecast; None without one."""

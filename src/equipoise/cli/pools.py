@@ -1,33 +1,31 @@
 """`equipoise pools`: pods in tiers, kept in Redis; `equipoise pools config`: the tiers and their targets."""
 
-import json
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from equipoise.cli import options, pools_serve
+from equipoise.cli import options, pools_config, pools_serve
+from equipoise.cli.journal import write_plan
 from equipoise.cli.options import option
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.pools import PoolCode
-from equipoise.runtime.output import Format, print_document, print_plan, print_sentences, read_yaml, warn
+from equipoise.runtime.output import Format, print_plan, print_sentences, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from equipoise.adapters.redis import RedisPools
-    from equipoise.core.pools import PoolAnswer, PoolsSnapshot
-    from equipoise.pools.policy import TierPolicy
+    from equipoise.core.pools import PoolAnswer
 
-app = options.group("Pods in tiers, kept in Redis.")
-config = options.group("The tiers and their targets.")
-app.add_typer(config, name="config")
+app = options.group("Move idle pods between service tiers in Redis.")
+app.add_typer(pools_config.config, name="config")
 app.command("serve")(pools_serve.serve)
 
 INTERVAL_MIN_SECONDS, INTERVAL_MAX_SECONDS = 0.1, 86400.0
-Call = Annotated[str, typer.Argument(metavar="CALL", help="The name of the call.")]
-Pod = Annotated[str, typer.Argument(metavar="POD", help="The name of the pod.")]
+Call = Annotated[str, typer.Argument(metavar="CALL", help="Name of the call.")]
+Pod = Annotated[str, typer.Argument(metavar="POD", help="Name of the pod.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +66,7 @@ class WriterOptions:
 @app.command()
 @options.expanded
 def status(*, server: options.RedisOptions, output: options.Output = Format.TABLE) -> None:
-    """Show every tier: its target, its pods and their calls. Changes nothing."""
+    """Show the target, the pods and the calls of every tier. Changes nothing."""
     from equipoise.cli.pools_output import print_status
     from equipoise.pools.observe import status_document
 
@@ -77,18 +75,25 @@ def status(*, server: options.RedisOptions, output: options.Output = Format.TABL
 
 @app.command()
 @options.expanded
-def plan(*, server: options.RedisOptions, output: options.Output = Format.TABLE) -> None:
-    """Say which pods would move to which tier, and why. Changes nothing."""
-    _plan(server, output)
+def plan(
+    *, server: options.RedisOptions, output: options.Output = Format.TABLE, journal: options.Journal = None
+) -> None:
+    """Show which pods would move to which tier, and why. Changes nothing."""
+    _plan(server, output, journal)
 
 
-def _plan(server: options.RedisOptions, output: Format) -> None:
-    from equipoise.pools import rebalance as rebalancing
+def _plan(server: options.RedisOptions, output: Format, journal: str | None = None) -> None:
+    from equipoise.engine.recording import as_json
+    from equipoise.pools.decide import decide
+    from equipoise.pools.observe import observe
 
-    with server.opened() as pools:
-        decision, balance = rebalancing.plan(pools)
+    policy, snapshot = server.read()
+    observation = observe(policy, snapshot)
+    decision, balance = decide(policy, observation)
     _warn_if_missing(balance.missing)
-    print_plan("pools", [decision], output)
+    then = "`equipoise pools rebalance`, with the same options, moves these pods"
+    print_plan("pools", [decision], output, then=then)
+    write_plan(journal, "pools", as_json(policy.model_dump(by_alias=True)), observation, {}, decision)
 
 
 @app.command()
@@ -98,21 +103,25 @@ def rebalance(
     server: options.RedisOptions,
     is_dry_run: options.DryRun = False,
     marks_busy: Annotated[
-        bool, typer.Option("--mark-busy", help="Mark busy pods, so that their release moves them.")
+        bool, typer.Option("--mark-busy", help="Also mark busy pods, which move when their last call ends.")
     ] = False,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Move idle pods from tiers over their targets to tiers under theirs."""
+    """Move idle pods from tiers above their targets to tiers below theirs."""
     if is_dry_run:
         _plan(server, output)
         return
-    from equipoise.cli.pools_output import log_moves
+    from equipoise.cli.pools_output import log_moves, log_unreadable
     from equipoise.pools import rebalance as rebalancing
-    from equipoise.runtime.output import print_plan
+    from equipoise.pools.observe import TierUnreadable
 
     with server.opened() as pools:
-        done = rebalancing.rebalance(pools, marks_busy=marks_busy)
-    log_moves(done.outcomes, len(done.decision.actions))
+        try:
+            done = rebalancing.rebalance(pools, marks_busy=marks_busy)
+        except TierUnreadable as error:
+            log_unreadable(error)
+            raise
+    log_moves(done.outcomes)
     _warn_if_missing(done.details.missing)
     print_plan("pools", [done.decision], output, [done.outcomes])
     if done.failure:
@@ -123,11 +132,13 @@ def rebalance(
 @options.expanded
 def plan_scale_down(
     *,
-    replicas: Annotated[int, typer.Argument(metavar="N", min=0, help="How many replicas will be left.")],
+    replicas: Annotated[
+        int, typer.Argument(metavar="N", min=0, help="Number of replicas after the scale-down.")
+    ],
     server: options.RedisOptions,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Say which pods a smaller StatefulSet loses, what to move first, and what later. Changes nothing."""
+    """Show which pods a scale-down of the StatefulSet deletes, and which to move first. Changes nothing."""
     from equipoise.pools import decide
     from equipoise.pools.observe import observe
 
@@ -144,28 +155,32 @@ def plan_scale_down(
     print_plan("pools", [decision], output)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def allocate(
     *,
-    call: Annotated[str, typer.Argument(metavar="[CALL]", help="The call's name; made up if missing.")] = "",
-    tier: Annotated[str, option("NAME", "Only from this tier; by default the chain.")] = "",
+    call: Annotated[
+        str, typer.Argument(metavar="[CALL]", help="Name of the call; generated by default.")
+    ] = "",
+    tier: Annotated[
+        str, option("NAME", "Allocate from this tier only; by default from the tiers of the chain, in order.")
+    ] = "",
     writer: WriterOptions,
 ) -> None:
-    """Give a free pod to a call. The same call gets the same pod again."""
+    """Allocate a free pod to a call. A call that already has a pod gets the same one."""
     name = call or secrets.token_hex(16)
     writer.ask(lambda pools: pools.allocate(name, tier), call=name, tier=tier)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def release(
     *,
     call: Call,
-    pod: Annotated[str, option("NAME", "Only when this pod serves it.")] = "",
+    pod: Annotated[str, option("NAME", "Release the call only if this pod serves it.")] = "",
     writer: WriterOptions,
 ) -> None:
-    """End a call; its pod is free again. A call that has ended already is no error."""
+    """End a call and free its pod. Succeeds if the call has already ended."""
     from equipoise.runtime.redis import call_id, pod_name
 
     call_id(call)
@@ -174,10 +189,10 @@ def release(
     writer.ask(lambda pools: pools.release(call, pod), call=call)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def heartbeat(*, call: Call, server: options.RedisOptions, output: options.Output = Format.TABLE) -> None:
-    """Say that a call goes on, so that its lease does not end."""
+    """Renew the lease of a call that is still active."""
     from equipoise.cli.pools_output import REFUSED
 
     writer = WriterOptions(server=server, output=output)
@@ -185,56 +200,58 @@ def heartbeat(*, call: Call, server: options.RedisOptions, output: options.Outpu
     writer.ask(lambda pools: pools.heartbeat(call), call=call, refused=refused)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def drain(*, pod: Pod, writer: WriterOptions) -> None:
-    """Give a pod no more calls; those it has go on."""
+    """Stop allocating calls to a pod. Its current calls continue."""
     writer.ask(lambda pools: pools.drain(pod), pod=pod)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def undrain(*, pod: Pod, writer: WriterOptions) -> None:
-    """Give a drained pod calls again."""
+    """Allow calls to a drained pod again."""
     writer.ask(lambda pools: pools.undrain(pod), pod=pod)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def register(
     *,
     pod: Pod,
-    uid: Annotated[str, option("UID", "Guards against a reused name.")] = "",
+    uid: Annotated[str, option("UID", "UID of the pod, to tell it from a later pod of the same name.")] = "",
     writer: WriterOptions,
 ) -> None:
-    """Take a pod into the first tier that needs one, else into the last."""
+    """Add a pod to the first tier below its target, or else to the last tier."""
     writer.ask(lambda pools: pools.register(pod, uid, None), pod=pod, uid=uid)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def unregister(
     *,
     pod: Pod,
-    uid: Annotated[str, option("UID", "Only this incarnation of the pod.")] = "",
+    uid: Annotated[str, option("UID", "Remove the pod only if it has this UID.")] = "",
     writer: WriterOptions,
 ) -> None:
-    """Forget a pod that is gone, its calls with it. One that is in no tier any more is no error."""
+    """Remove a pod that is gone, with its calls. Succeeds if the pod is in no tier."""
     from equipoise.cli.pools_output import REFUSED
 
     refused = REFUSED - {PoolCode.NOT_THERE}
     writer.ask(lambda pools: pools.unregister(pod, uid, None), pod=pod, uid=uid, refused=refused)
 
 
-@app.command()
+@app.command(has_table=False)
 @options.expanded
 def fsck(
     *,
     server: options.RedisOptions,
-    repairs: Annotated[bool, typer.Option("--repair", help="Mend what has only one right end.")] = False,
+    repairs: Annotated[
+        bool, typer.Option("--repair", help="Repair violations that have only one possible repair.")
+    ] = False,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """List everything about the pools that contradicts itself; exit status 1 when something does."""
+    """List contradictions between the keys of the pools. The exit status is 1 if there are any."""
     from equipoise.adapters.redis.pools import failed
     from equipoise.cli.pools_output import print_fsck
     from equipoise.pools.invariants import notes, violations
@@ -275,10 +292,10 @@ def fsck(
 def watch(
     *,
     server: options.RedisOptions,
-    interval: Annotated[str, option("SPAN", "How long to wait between two looks.")] = "2s",
-    times: Annotated[int, option("N", "How many looks; 0 goes on until Ctrl-C.", min=0)] = 0,
+    interval: Annotated[str, option("DURATION", "Time between two snapshots.")] = "2s",
+    times: Annotated[int, option("N", "Number of snapshots; 0 continues until Ctrl-C.", min=0)] = 0,
 ) -> None:
-    """Show the tiers again whenever they change, until Ctrl-C. Changes nothing."""
+    """Print the tiers whenever they change, until Ctrl-C. Changes nothing."""
     from equipoise.cli.pools_output import watch_pools
 
     seconds = options.parse_span("--interval", interval)
@@ -290,89 +307,3 @@ def watch(
 def _warn_if_missing(missing: int) -> None:
     if missing:
         warn(f"the targets require {missing} more pods than exist, so some tiers stay below their targets")
-
-
-@config.command("get")
-@options.expanded
-def get_config(*, server: options.RedisOptions, output: options.Output = Format.TABLE) -> None:
-    """Print the tiers, in a shape that `config set --from` takes."""
-    _print_config(server.read()[0], output)
-
-
-@config.command("set")
-@options.expanded
-def set_config(
-    *,
-    settings: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="NAME=PODS,...", help="Or NAME=exclusive|shared:PODS[:CALLS] for a new tier."),
-    ] = None,
-    file: Annotated[str | None, option("FILE", "The whole config; - is standard input.", "--from")] = None,
-    server: options.RedisOptions,
-    is_dry_run: options.DryRun = False,
-    output: options.Output = Format.TABLE,
-) -> None:
-    """Change targets, or with --from the whole config. Tiers with pods cannot be taken away or retyped."""
-    from equipoise.pools.policy import unfilled
-
-    if bool(settings) == (file is not None):
-        raise BadInput("config set: expected either NAME=PODS,... or --from FILE")
-    with server.opened(is_dry=is_dry_run) as pools:
-        policy, snapshot = _store(pools, settings or [], file, server.config_key)
-    assigned = sum(len(pool.assigned) for pool in snapshot.pools if pool.tier in policy.chain)
-    if warning := unfilled(policy, assigned):
-        warn(warning)
-    _print_config(policy, output)
-
-
-def _store(
-    pools: "RedisPools", settings: list[str], file: str | None, key: str
-) -> "tuple[TierPolicy, PoolsSnapshot]":
-    from equipoise.pools.policy import policy_from, tiers_to_empty
-
-    # Thorough: a tier that is no longer in the config may still have pods.
-    snapshot = pools.snapshot(is_thorough=True)
-    old, document = _old_and_new(snapshot, settings, file, key)
-    policy = policy_from(document, file or "config set")
-    text, to_empty = json.dumps(document, ensure_ascii=False), tiers_to_empty(old, policy, snapshot)
-    answer = pools.set_config(text, snapshot.version, to_empty)
-    if answer.code is PoolCode.TIER_IN_USE:
-        raise BadInput(
-            f"config set: {answer.tier}: it still has pods, so it can't be taken away or change its type; "
-            f"set {answer.tier}=0 and rebalance first"
-        )
-    if answer.code is not PoolCode.STORED:
-        raise WorldFailed(f"{key}: somebody else changed it meanwhile; nothing was changed")
-    return policy, snapshot
-
-
-def _old_and_new(
-    snapshot: "PoolsSnapshot", settings: list[str], file: str | None, key: str
-) -> "tuple[TierPolicy | None, dict[str, Any]]":
-    from equipoise.pools.policy import apply_changes, read_changes, read_policy
-
-    if file is None:
-        old = None if snapshot.config is None else read_policy(snapshot.config, key)
-        return old, apply_changes(snapshot.config, read_changes(settings))
-    document = read_yaml(file)
-    if not isinstance(document, dict):
-        raise BadInput(f"{file}: expected a mapping of tiers")
-    try:
-        return read_policy(snapshot.config, key), document
-    except BadInput:
-        return None, document  # the stored config is invalid, and --from replaces it
-
-
-def _print_config(policy: "TierPolicy", output: Format) -> None:
-    from equipoise.pools.policy import config_document
-
-    document = config_document(policy)
-    if output is not Format.TABLE:
-        print_document(document, output)
-        return
-    for name in [*policy.chain, *sorted(set(policy.tiers) - set(policy.chain))]:
-        tier = policy.tiers[name]
-        calls = f", {tier.concurrent_max} calls a pod" if tier.is_shared else ""
-        aside = "" if name in policy.chain else ", not in the chain"
-        pods = "1 pod" if tier.target == 1 else f"{tier.target} pods"
-        print(f"{name}: {pods}, {tier.type.value}{calls}{aside}")

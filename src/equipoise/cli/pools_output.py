@@ -1,5 +1,6 @@
 """Prints the pools as tables and documents, once or, for `equipoise pools watch`, at each change."""
 
+import json
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -12,8 +13,8 @@ from equipoise.cli.options import RedisOptions
 from equipoise.core.errors import BadInput, EquipoiseError, WorldFailed
 from equipoise.core.pools import PoolAnswer, PoolCode, sentence_of
 from equipoise.pools.invariants import Invariant, Violation
-from equipoise.pools.observe import status_document
-from equipoise.pools.policy import TierType, read_policy
+from equipoise.pools.observe import TierUnreadable, status_document
+from equipoise.pools.policy import TierPolicy, TierType, config_document, read_policy
 from equipoise.runtime.console import Console, table
 from equipoise.runtime.output import Format, plain, print_document, warn
 
@@ -133,9 +134,7 @@ def status_table(tiers: Sequence[Mapping[str, Any]]) -> Any:
     from rich.text import Text
 
     counts = ("TARGET", "ASSIGNED", "FREE", "BUSY", "DRAINING", "CALLS")
-    laid_out = table(
-        "TIER", "TYPE", *counts, "", right=counts, folded=("TIER",), padding=(0, 1, 0, 0), has_edge=True
-    )
+    laid_out = table("TIER", "TYPE", *counts, "", right=counts, folded=("TIER",))
     for tier in tiers:
         diff = tier["diff"]
         deviation = f"over by {diff}" if diff > 0 else f"under by {-diff}" if diff < 0 else ""
@@ -163,17 +162,29 @@ def print_fsck(
         print("The pools are clean.")
 
 
-def log_moves(outcomes: "Sequence[Outcome]", moved: int) -> None:
-    """Print the seed's log lines on standard error."""
+def log_moves(outcomes: "Sequence[Outcome]") -> None:
+    """Print the seed's log lines about moves on standard error."""
+    from equipoise.pools.balancer import move_lines
+
+    for line in move_lines(outcomes):
+        _log(line.event, line.fields)
     for outcome in outcomes:
-        move = outcome.action
-        if outcome.result == "Moved":
-            tiers = f"from_tier={getattr(move, 'source', '')} to_tier={getattr(move, 'destination', '')}"
-            print(f'"Rebalanced pod" pod={move.pod} {tiers}', file=sys.stderr)
         if outcome.detail:
-            warn(f"{move.pod}: {outcome.detail}")
-    if moved:
-        print(f'"Rebalancing complete" pods_moved={moved}', file=sys.stderr)
+            warn(f"{outcome.action.pod}: {outcome.detail}")
+
+
+def log_unreadable(error: TierUnreadable) -> None:
+    """Print the seed's log line about a tier that cannot be counted."""
+    _log("rebalance: failed to get assigned count", {"tier": error.tier, "error": str(error)})
+
+
+def _log(event: str, fields: Mapping[str, object]) -> None:
+    told = (f"{name}={_quoted(str(value)) if name == 'error' else value}" for name, value in fields.items())
+    print(plain(" ".join((f'"{event}"', *told))), file=sys.stderr)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def watch_pools(server: RedisOptions, seconds: float, times: int) -> None:
@@ -204,3 +215,18 @@ def _watch(pools: "RedisPools", key: str, seconds: float, times: int) -> None:
         if snapshots == times:
             return
         time.sleep(seconds)
+
+
+def print_config(policy: TierPolicy, form: Format) -> None:
+    """Print the tiers, in the order of the chain; other forms are what `pools config set --from` reads."""
+    if form is not Format.TABLE:
+        print_document(config_document(policy), form)
+        return
+    laid_out = table("TIER", "TYPE", "TARGET", "CALLS PER POD", "IN CHAIN", right=("TARGET", "CALLS PER POD"))
+    for name in [*policy.chain, *sorted(set(policy.tiers) - set(policy.chain))]:
+        tier = policy.tiers[name]
+        calls = str(tier.concurrent_max) if tier.is_shared else "1"
+        laid_out.add_row(
+            name, tier.type.value, str(tier.target), calls, "yes" if name in policy.chain else "no"
+        )
+    Console().print(laid_out)

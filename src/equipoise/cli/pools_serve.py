@@ -19,34 +19,40 @@ SPAN_MAX_SECONDS = 7 * 86400.0
 def serve(
     redis: options.RedisUrl = None,
     redis_url_file: Annotated[
-        str | None, option("FILE", "A file with the URL, such as one of a Secret.")
+        str | None, option("FILE", "File with the URL of Redis, such as a mounted Secret.")
     ] = None,
     prefix: options.Prefix = "voice",
     address: Annotated[
-        str, option("[HOST]:PORT", "Where to answer; beyond this machine only with a token.")
+        str, option("[HOST]:PORT", "Address to listen on; other machines need a token.")
     ] = "127.0.0.1:8081",
     token_file: Annotated[
         str | None,
         option(
-            "FILE", "Bearer tokens, one per line; read again when it changes.", envvar="EQUIPOISE_TOKEN_FILE"
+            "FILE",
+            "File with bearer tokens, one per line; read again when it changes.",
+            envvar="EQUIPOISE_TOKEN_FILE",
         ),
     ] = None,
-    lease: Annotated[str, option("SPAN", "How long a call holds its pod without a heartbeat.")] = "15m",
-    record: Annotated[str, option("SPAN", "How long its record lasts, at least as long.")] = "1h",
-    linger: Annotated[str, option("SPAN", "How long to serve on after SIGTERM, not ready.")] = "0s",
+    lease: Annotated[
+        str, option("DURATION", "Time after which a call without a heartbeat loses its pod.")
+    ] = "15m",
+    record: Annotated[
+        str, option("DURATION", "Time for which the record of a call is kept; at least the lease.")
+    ] = "1h",
+    linger: Annotated[str, option("DURATION", "Time to continue after SIGTERM, while not ready.")] = "0s",
     accept_eviction: Annotated[
         bool,
         typer.Option(
             "--accept-eviction",
             envvar="EQUIPOISE_ACCEPT_EVICTION",
             show_envvar=False,
-            help="Serve from a Redis that may evict keys: calls that go on could lose their pods.",
+            help="Accept a Redis that may evict keys, which can take pods from active calls.",
         ),
     ] = False,
-    log_level: Annotated[str, option("LEVEL", "debug, info, warning or error.")] = "info",
-    log_format: Annotated[str, option("FORMAT", "auto, json or console.")] = "auto",
+    log_level: Annotated[str, option("LEVEL", "Log level: debug, info, warning or error.")] = "info",
+    log_format: Annotated[str, option("FORMAT", "Log format: auto, json or console.")] = "auto",
 ) -> None:
-    """Answer allocate, release, heartbeat, drain, undrain and status over HTTP, until SIGTERM."""
+    """Serve allocate, release, heartbeat, drain, undrain and status over HTTP until SIGTERM."""
     from equipoise.adapters.redis.connect import expect_prefix
     from equipoise.core.documents import validated
     from equipoise.runtime.allocator.api import serve as stand

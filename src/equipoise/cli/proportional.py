@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from equipoise.cli import options
-from equipoise.cli.journal import journalled, write_records
-from equipoise.cli.options import option
+from equipoise.cli.journal import journalled, write_plan, write_records
+from equipoise.cli.options import option, words
 from equipoise.cli.plots import check_plot
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.quantity import Quantity
-from equipoise.runtime.output import Format, print_document, print_plan, read_yaml, warn
+from equipoise.runtime.output import (
+    Format,
+    next_step,
+    print_document,
+    print_plan,
+    print_sentences,
+    read_yaml,
+    warn,
+)
 
 if TYPE_CHECKING:
     from equipoise.cli.proportional_live import ProportionalRequest
@@ -25,17 +33,17 @@ if TYPE_CHECKING:
     from equipoise.proportional.loop import PolicyResult
     from equipoise.proportional.parse import PolicyFile
 
-app = options.group("Requests and limits that follow the size of the cluster, without flapping.")
+app = options.group("Scale container requests and limits with the size of the cluster.")
 EXAMPLES = {"--input": "cores=18", "--current": "kube-dns.requests.cpu=250m"}
 
 
 Policies = Annotated[
     list[str] | None,
-    typer.Argument(metavar="POLICY", help="Names of ScalingPolicies in the cluster; by default all."),
+    typer.Argument(metavar="POLICY", help="Name of a ScalingPolicy in the cluster; by default all of them."),
 ]
 PolicyPath = Annotated[
     str | None,
-    option("FILE", "A ScalingPolicy, or only its spec, in a file; - is standard input.", "--policy"),
+    option("FILE", "File with a ScalingPolicy or only its spec; - is standard input.", "--policy"),
 ]
 
 
@@ -72,35 +80,42 @@ def plan(
         list[str] | None,
         option(
             "NAME=SIZE",
-            "How large the cluster is: cores, memory, nodes, pods; by default it is counted.",
+            "Size of the cluster (cores, memory, nodes or pods), such as cores=18; "
+            "by default counted in the cluster; "
+            "may be repeated.",
             "--input",
         ),
     ] = None,
     current: Annotated[
-        list[str] | None, option("NAME=VALUE", "What is in force, such as kube-dns.requests.cpu=250m.")
+        list[str] | None,
+        option("NAME=VALUE", "Current value, such as kube-dns.requests.cpu=250m; may be repeated."),
     ] = None,
     observations: Annotated[
-        str | None, option("FILE", "CSV with timestamp and sizes: run them all through the smoothing.")
+        str | None,
+        option("FILE", "CSV with a timestamp and the sizes; runs every row through the smoothing."),
     ] = None,
     live: ProportionalOptions,
 ) -> None:
-    """Say what containers would ask for, in a cluster or at a given size, and why. Changes nothing."""
+    """Show the requests and limits of containers at the current or a given cluster size, and why.
+
+    Changes nothing.
+    """
     if policy is not None and (size or current or observations):
         if policies:
             raise BadInput("--policy: expected it alone, without the names of policies in the cluster")
-        if live.journal is not None:
-            raise BadInput("--journal: expected a look at a cluster, without --input and --observations")
+        if live.journal is not None and observations is not None:
+            raise BadInput("--journal: expected it without --observations, which are many decisions")
         if policy == "-" and observations == "-":
             raise BadInput("--observations: expected a file, since --policy is standard input")
-        _plan_offline(_read_policy(policy), size, current, observations, live.output)
+        _plan_offline(_read_policy(policy), size, current, observations, live, _then(policy))
         return
     if size or current or observations:
         raise BadInput("--policy: expected a file beside --input, --current and --observations")
     request = live.request(policies, policy, takes_sizes=True)
     if request.file is not None and not request.file.spec.inputs:
-        _plan_offline(request.file, size, current, observations, live.output)
+        _plan_offline(request.file, size, current, observations, live, _then(policy))
         return
-    _plan_live(request, live)
+    _plan_live(request, live, _then(policy))
 
 
 @app.command()
@@ -110,20 +125,21 @@ def apply(
     policies: Policies = None,
     policy: PolicyPath = None,
     is_dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be set now; change nothing.")
+        bool, typer.Option("--dry-run", help="Print what would be set now, without setting it.")
     ] = False,
-    interval: Annotated[
-        str, option("SPAN", "How long to wait between two turns where one is not enough.")
-    ] = "10s",
-    timeout: Annotated[str, option("SPAN", "How long all turns may take.")] = "10m",
+    interval: Annotated[str, option("DURATION", "Time between two cycles, where one is not enough.")] = "10s",
+    timeout: Annotated[str, option("DURATION", "Time limit for all cycles.")] = "10m",
     live: ProportionalOptions,
 ) -> None:
-    """Set what the policies ask for now, with the operator's guards, and say what it restarts before."""
+    """Set the requests and limits that the policies define, with the same guards as the operator.
+
+    Pods that have to restart are named first.
+    """
     request = live.request(policies, policy, takes_sizes=False)
     interval_seconds = options.parse_span("--interval", interval, least=1)
     timeout_seconds = options.parse_span("--timeout", timeout, least=1)
     if is_dry_run:
-        _plan_live(request, live)
+        _plan_live(request, live, _then(policy))
         return
     from equipoise.cli.proportional_live import apply_proportional
 
@@ -135,16 +151,24 @@ def apply(
 
 
 def _plan_offline(
-    file: "PolicyFile", size: list[str] | None, current: list[str] | None, path: str | None, output: Format
+    file: "PolicyFile",
+    size: list[str] | None,
+    current: list[str] | None,
+    path: str | None,
+    live: ProportionalOptions,
+    then: str,
 ) -> None:
+    from equipoise.proportional.decide import Observation
     from equipoise.proportional.functions import CompiledPolicy
 
     asked = CompiledPolicy.of(file.spec)
     sizes, in_force = _pairs("--input", size), _pairs("--current", current)
     decision = _decide(file, asked, path, sizes, in_force)
+    observation = Observation(file.subject, 0, sizes, in_force)
+    write_plan(live.journal, "proportional", asked.document, observation, {}, decision)
     _warn(asked, decision, sizes)
-    if output is not Format.TABLE:
-        print_plan("proportional", [decision], output)
+    if live.output is not Format.TABLE:
+        print_plan("proportional", [decision], live.output)
         return
     from equipoise.runtime.console import Console
 
@@ -154,14 +178,24 @@ def _plan_offline(
     console.print(_values(asked, decision))
     console.print(f"{decision.subject}: {decision.reason.sentence}")
     console.print("Nothing was changed.")
+    console.print(next_step([decision], then))
 
 
-def _plan_live(request: "ProportionalRequest", live: ProportionalOptions) -> None:
+def _plan_live(request: "ProportionalRequest", live: ProportionalOptions, then: str) -> None:
     from equipoise.cli.proportional_live import plan_proportional
 
     items, records = plan_proportional(request)
     _print_live(items, live.output, is_done=False)
+    if live.output is Format.TABLE and items:
+        told = words("equipoise proportional apply", *request.names, *live.scope.words())
+        decisions = [each.decision for each in items if each.decision is not None]
+        print_sentences(next_step(decisions, then if request.file else f"`{told}` sets these values"))
     write_records(live.journal, records)
+
+
+def _then(path: str | None) -> str:
+    command = words("equipoise proportional apply --policy", "FILE" if path in {None, "-"} else str(path))
+    return f"`{command}` sets these values in the cluster"
 
 
 def _read_policy(path: str) -> "PolicyFile":
@@ -219,41 +253,47 @@ def _warn(asked: "CompiledPolicy", decision: "Decision", sizes: dict[str, str]) 
                 warn(f"{container['name']}: the {resource} request {request} is above the limit {limit}")
 
 
-_REQUEST = {"resource": "cpu", "function": {"input": "cores", "base": "100m", "slope": "10m"}}
-DEFAULT_POLICY = {
-    "scaleTargetRef": {"kind": "Deployment", "name": "kube-dns"},
-    "containers": [{"name": "kube-dns", "resources": {"requests": [_REQUEST]}}],
-}
-"""The seed's function, without smoothing."""
-
-
 @app.command()
 def simulate(
     policy: Annotated[
-        str | None, option("FILE", "A ScalingPolicy, or only its spec; by default 100m + 10m per core.")
+        str | None,
+        option("FILE", "File with a ScalingPolicy or only its spec; by default 100m + 10m per core."),
     ] = None,
     scene: Annotated[
         Literal["all", "random-walk", "rolling-update", "node-flap", "autoscaler-burst"],
-        typer.Option(help="What happens to the cluster."),
+        typer.Option(help="Kind of generated node history."),
     ] = "all",
     observations: Annotated[
-        str | None, option("FILE", "Instead: a recorded CSV with timestamp and sizes.")
+        str | None, option("FILE", "CSV with a timestamp and the sizes, instead of generated histories.")
     ] = None,
-    seeds: Annotated[int, option("N", "How many histories of each kind.", min=1, max=100_000)] = 20,
-    nodes: Annotated[int, option("N", "How many nodes at first.", min=2, max=100_000)] = 50,
-    node_cores: Annotated[int, option("N", "The cores of a node.", min=1, max=4096)] = 4,
-    node_memory: Annotated[str, option("SIZE", "The memory of a node.")] = "16Gi",
-    hours: Annotated[float, option("N", "How long a history is.", min=0.01, max=1000)] = 2,
-    interval: Annotated[str, option("SPAN", "How often the cluster is looked at.")] = "10s",
-    plot: Annotated[str | None, option("FILE", "Draw the first history of each kind: .svg or .png.")] = None,
+    seeds: Annotated[int, option("N", "Number of histories of each kind.", min=1, max=100_000)] = 20,
+    nodes: Annotated[int, option("N", "Number of nodes at the start.", min=2, max=100_000)] = 50,
+    node_cores: Annotated[int, option("N", "Cores of a node.", min=1, max=4096)] = 4,
+    node_memory: Annotated[str, option("SIZE", "Memory of a node.")] = "16Gi",
+    hours: Annotated[float, option("HOURS", "Length of a history in hours.", min=0.01, max=1000)] = 2,
+    interval: Annotated[str, option("DURATION", "Time between two observations.")] = "10s",
+    plot: Annotated[
+        str | None, option("FILE", "Draw the first history of each kind to an .svg or .png file.")
+    ] = None,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Compare every way against flapping on one policy: changes, too much, too little. Needs no cluster."""
-    from equipoise.cli.proportional_study import cluster_of, draw, generated, print_tables, recorded, report
+    """Compare the strategies against flapping on one policy: number of changes, over- and under-provisioning.
+
+    Needs no cluster.
+    """
+    from equipoise.cli.proportional_study import (
+        cluster_of,
+        draw,
+        generated,
+        policy_of,
+        print_tables,
+        recorded,
+        report,
+    )
     from equipoise.sim.smoothing_study import WALKS
 
     check_plot(plot)
-    file = _policy(policy)
+    file = policy_of(policy)
     if observations is not None:
         if scene != "all":
             raise BadInput("--observations: expected it alone, without --scene: the file says what happens")
@@ -268,16 +308,6 @@ def simulate(
         print_tables(file.subject, studied)
     else:
         print_document(report(file.subject, studied), output)
-
-
-def _policy(path: str | None) -> "PolicyFile":
-    from equipoise.proportional.functions import slots
-    from equipoise.proportional.parse import read_policy_file
-
-    file = read_policy_file(DEFAULT_POLICY, "default") if path is None else _read_policy(path)
-    if not slots(file.spec):
-        raise BadInput(f"{path}: expected a function for some resource, got none")
-    return file
 
 
 STEPS_SHOWN_MAX = 40

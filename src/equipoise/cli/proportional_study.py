@@ -12,9 +12,9 @@ from equipoise.cli.plots import BLUE, INK, RED, save
 from equipoise.core.errors import BadInput
 from equipoise.core.quantity import NANO, parse_bytes
 from equipoise.proportional.functions import Inputs, Slot, slots
-from equipoise.proportional.parse import read_observations
+from equipoise.proportional.parse import PolicyFile, read_observations, read_policy_file
 from equipoise.proportional.policy import ScalingPolicySpec
-from equipoise.runtime.output import read_text, stepping
+from equipoise.runtime.output import read_text, read_yaml, stepping
 from equipoise.sim import smoothing_study as sim
 
 if TYPE_CHECKING:
@@ -34,6 +34,23 @@ class Studied(NamedTuple):
     first: sim.SizeHistory
     start: Inputs
     """The size that default settings are made from."""
+
+
+_REQUEST = {"resource": "cpu", "function": {"input": "cores", "base": "100m", "slope": "10m"}}
+DEFAULT_POLICY = {
+    "scaleTargetRef": {"kind": "Deployment", "name": "kube-dns"},
+    "containers": [{"name": "kube-dns", "resources": {"requests": [_REQUEST]}}],
+}
+"""The seed's function, without smoothing."""
+
+
+def policy_of(path: str | None) -> PolicyFile:
+    """Return the policy of a file, by default one of the seed's function."""
+    document = DEFAULT_POLICY if path is None else read_yaml(path)
+    file = read_policy_file(document, path or "default")
+    if not slots(file.spec):
+        raise BadInput(f"{path}: expected a function for some resource, got none")
+    return file
 
 
 CYCLES_MAX = 2_000_000

@@ -6,16 +6,22 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
 from equipoise.cli import options
-from equipoise.cli.options import option
+from equipoise.cli.journal import write_plan
+from equipoise.cli.options import option, words
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.runtime.output import Format, print_plan, read_yaml, warn
+from equipoise.runtime.output import Format, next_step, print_plan, read_yaml, warn
 
 if TYPE_CHECKING:
     from equipoise.adapters.kubernetes import Client
     from equipoise.core.decision import Action, Decision
+    from equipoise.qos.observation import Observation
+    from equipoise.qos.policy import QosPolicy
+    from equipoise.qos.waterlines import QosMemory
+
+    Inputs = tuple[QosPolicy, Observation, QosMemory]
 
 
-app = options.group("Pods on a node: throttle and evict no more than its waterlines ask for.")
+app = options.group("Throttle or evict pods on a node under pressure.")
 
 
 @app.command()
@@ -23,36 +29,47 @@ app = options.group("Pods on a node: throttle and evict no more than its waterli
 def plan(
     *,
     file: Annotated[
-        str | None, option("FILE", "A node, its pods and policies; - is standard input.", "--from")
+        str | None, option("FILE", "File with a node, its pods and policies; - is standard input.", "--from")
     ] = None,
     node: Annotated[
-        str | None, option("NAME", "A live node, as its kubelet measures it (nodes/proxy).")
+        str | None,
+        option("NAME", "Name of a node, whose usage is read from its kubelet (needs nodes/proxy)."),
     ] = None,
-    excess: Annotated[int, option("PERCENT", "Widen gaps by so much.", min=0, max=1000)] = 0,
+    excess: Annotated[int, option("PERCENT", "Widen every gap by this percentage.", min=0, max=1000)] = 0,
     output: options.Output = Format.TABLE,
+    journal: options.Journal = None,
     kubernetes: options.KubernetesOptions,
 ) -> None:
-    """Say which pods would be throttled, evicted or restored, in which order, and why. Changes nothing."""
+    """Show which pods would be throttled, evicted or restored, in which order, and why. Changes nothing."""
     if (file is None) == (node is None):
         raise BadInput("--from or --node: expected exactly one of them")
     if node is not None:
-        print_qos(_plan_node(kubernetes.connect(), node, time.time(), excess), output)
-    elif file is not None:
-        from equipoise.qos.decide import decide
+        inputs = _inputs_of_node(kubernetes.connect(), node, time.time(), excess)
+    else:
         from equipoise.qos.plan_file import read_plan_file
 
-        planned = read_plan_file(read_yaml(file), file, time.time(), excess)
+        path = file or "-"
+        planned = read_plan_file(read_yaml(path), path, time.time(), excess)
         for warning in planned.warnings:
             warn(warning)
-        print_qos(decide(planned.policy, planned.seen, planned.memory).decision, output)
+        inputs = planned.policy, planned.seen, planned.memory
+    from equipoise.qos.decide import decide
+    from equipoise.qos.policy import policy_json
+
+    decision = decide(*inputs).decision
+    print_qos(decision, output)
+    policy, observation, memory = inputs
+    write_plan(journal, "qos", policy_json(policy), observation, memory.to_data(), decision)
 
 
-def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "Decision":
-    """Decide for a node as its kubelet measures it; counts are taken as reached, and cool-downs as over."""
+def _inputs_of_node(client: "Client", name: str, at: float, excess_percent: int) -> "Inputs":
+    """Return the inputs of a decision for a node as its kubelet measures it.
+
+    Counts of rounds are taken as reached, and cool-downs as over.
+    """
     from equipoise.adapters.kubernetes.kinds import list_kind
     from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE, read_from_kubelet
     from equipoise.adapters.kubernetes.policies import KubernetesPolicies
-    from equipoise.qos.decide import decide
     from equipoise.qos.observe import PendingEffects, observe
     from equipoise.qos.policy import QOS_KINDS
     from equipoise.qos.waterlines import memory_at_thresholds
@@ -76,7 +93,7 @@ def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "
         is_scheduling_disabled=nodes[0].is_disabled,
     )
     asked = policy.model_copy(update={"excess_percent": excess_percent})
-    return decide(asked, observation, memory_at_thresholds(asked)).decision
+    return asked, observation, memory_at_thresholds(asked)
 
 
 VERBS = {
@@ -109,6 +126,10 @@ def print_qos(decision: "Decision", form: Format) -> None:
     code = decision.reason.code.value, "bold yellow" if decision.actions else "dim"
     console.print(Text.assemble(f"{decision.subject}: ", code, f". {decision.reason.sentence}"))
     console.print("Nothing was changed.")
+    agent = words("equipoise agent", "--node", decision.subject, "--mode", "Enforce")
+    console.print(
+        next_step([decision], f"the agent of the node does this where its mode is Enforce: `{agent}`")
+    )
 
 
 def _rules(rules: Mapping[str, Mapping[str, Any]]) -> Any:
@@ -117,7 +138,7 @@ def _rules(rules: Mapping[str, Mapping[str, Any]]) -> Any:
     from equipoise.runtime.console import table
 
     names = ("RULE", "METRIC", "USAGE", "WATERLINE", "STATE", "ROUNDS", "ACTION")
-    laid_out = table(*names, right=RIGHT, padding=(0, 1, 0, 0))
+    laid_out = table(*names, right=RIGHT)
     for key, rule in rules.items():
         rounds = rule["breaches"] if rule["state"] == "Crossed" else rule["clear"]
         state = "Preview" if rule["preview"] and rule["state"] == "Crossed" else rule["state"]
@@ -139,7 +160,7 @@ def _plan(decision: "Decision") -> Any:
     from equipoise.runtime.console import table
 
     names = ("#", "DO", "POD", "FOR", "RELEASES", "GAP AFTER", "QUOTA")
-    laid_out = table(*names, right=RIGHT, padding=(0, 1, 0, 0))
+    laid_out = table(*names, right=RIGHT)
     for turn, action in enumerate(decision.actions, 1):
         kind = type(action).__name__
         laid_out.add_row(str(turn), Text(VERBS[kind], style=STYLES.get(kind, "bold")), *_cells(action))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from equipoise.cli import options
-from equipoise.cli.journal import journalled
+from equipoise.cli.help import FILE_OPTIONS
+from equipoise.cli.journal import CommandJournal, journalled
 from equipoise.cli.options import REPLICAS_MAX, AdviceFormat, SourceName, option
 from equipoise.cli.plots import Plot, check_plot
 from equipoise.core.errors import BadInput, WorldFailed
@@ -29,15 +30,16 @@ if TYPE_CHECKING:
     from equipoise.recommendation.policy import AdviceRequest, RecommendationPolicy
 
 
-_ASKED = "How Prometheus is asked: the best way it offers, or this one"
+_ASKED = "Protocol of the queries to Prometheus; auto uses the best one that it offers"
 Workloads = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="WORKLOAD",
-        help="Only these: NAME, KIND/NAME or NAMESPACE/NAME; of a file with one workload, its name.",
+        help="NAME, KIND/NAME or NAMESPACE/NAME of a workload; by default all. "
+        "For a file of one workload, its name.",
     ),
 ]
-Kind = Annotated[str, option("KIND", "Of a file: the workload's kind.")]
+Kind = Annotated[str, option("KIND", "Kind of the workload.", rich_help_panel=FILE_OPTIONS)]
 KIND_FORM = r"[A-Z][A-Za-z0-9]{0,62}"
 
 
@@ -56,10 +58,12 @@ def apply(
     *,
     workloads: Annotated[
         list[str] | None,
-        typer.Argument(metavar="WORKLOAD", help="Only these: NAME, KIND/NAME or NAMESPACE/NAME."),
+        typer.Argument(
+            metavar="WORKLOAD", help="NAME, KIND/NAME or NAMESPACE/NAME of a workload; by default all."
+        ),
     ] = None,
     is_dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Have the API server say what would happen; change nothing.")
+        bool, typer.Option("--dry-run", help="Ask the API server what would change, without changing it.")
     ] = False,
     settings: options.AdviceSettings,
     algorithm: options.Algorithm = "profile",
@@ -70,7 +74,7 @@ def apply(
     kubernetes: options.OperatorOptions,
     prometheus: options.PrometheusFlags,
 ) -> None:
-    """Decide as plan does, and make the HPAs, or change those made before; others' are left alone."""
+    """Create the advised HPAs, or update those that Equipoise created. Other HPAs are not changed."""
     from equipoise.adapters.prometheus.history import HistorySource
     from equipoise.cli.recommendation_live import RecommendationRequest, apply_recommendation, print_adopted
     from equipoise.recommendation.advisor import AdviceScope
@@ -115,25 +119,33 @@ def _surprises(done: "Sequence[Adopted]") -> "Iterator[str]":
 @options.expanded
 def simulate(
     *,
-    file: Annotated[str, option("FILE", "CSV or Parquet with CPU usage; - is standard input.", "--from")],
+    file: Annotated[
+        str, option("FILE", "CSV or Parquet file with CPU usage; - is standard input.", "--from")
+    ],
     workloads: Workloads = None,
     workload: options.WorkloadOptions,
     current_min: Annotated[
-        int | None, option("N", "minReplicas of today's HPA; by default 1.", min=1, max=REPLICAS_MAX)
+        int | None, option("N", "minReplicas of the current HPA; by default 1.", min=1, max=REPLICAS_MAX)
     ] = None,
     current_max: Annotated[
         int | None,
-        option("N", "maxReplicas of today's HPA; by default today's replicas stay.", min=1, max=REPLICAS_MAX),
+        option(
+            "N",
+            "maxReplicas of the current HPA; by default the replicas stay the same.",
+            min=1,
+            max=REPLICAS_MAX,
+        ),
     ] = None,
     current_target: Annotated[
-        int | None, option("PERCENT", "Its target, in percent of the request.", min=1, max=1000)
+        int | None,
+        option("PERCENT", "CPU target of the current HPA, in percent of the request.", min=1, max=1000),
     ] = None,
     settings: options.AdviceSettings,
     kind: Kind = "Deployment",
     algorithm: options.Algorithm = "profile",
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Replay the week by Kubernetes' HPA algorithm, as it is set today and as advised. Changes nothing."""
+    """Replay the past week with the current and the advised HPA. Changes nothing."""
     today = _today(current_min, current_max, current_target)
     from equipoise.cli.recommendation_replay import print_table, replayed, report
     from equipoise.recommendation.policy import AdviceRequest
@@ -171,7 +183,7 @@ def _today(low: int | None, high: int | None, target: int | None) -> "HpaBounds 
     return HpaBounds(low or 1, high, target)
 
 
-app = options.group("HPA and resource settings, from a week of history and a forecast.")
+app = options.group("Recommend HPA and resource settings from a week of usage and a forecast.")
 
 
 @app.command()
@@ -182,28 +194,28 @@ def plan(
     workloads: Workloads = None,
     file: Annotated[
         str | None,
-        option("FILE", "CSV or Parquet with CPU usage, instead of a cluster; - is standard input.", "--from"),
+        option(
+            "FILE",
+            "Read CPU usage from a CSV or Parquet file, not from a cluster; - is standard input.",
+            "--from",
+        ),
     ] = None,
     workload: options.WorkloadOptions,
     settings: options.AdviceSettings,
     kind: Kind = "Deployment",
     about: Annotated[
-        Literal["HPA", "Resource"], typer.Option("--type", help="Replicas and target, or requests.")
+        Literal["HPA", "Resource"], typer.Option("--type", help="Advise on HPAs or on container requests.")
     ] = "HPA",
     algorithm: options.Algorithm = "profile",
-    source: Annotated[
-        SourceName,
-        typer.Option(help=f"{_ASKED}; for the peak of memory by a query always. metrics-file is --from."),
-    ] = "auto",
+    source: Annotated[SourceName, typer.Option(help=f"{_ASKED}. metrics-file is --from.")] = "auto",
     scope: options.ScopeOptions,
     plot: Plot = None,
-    output: Annotated[
-        AdviceFormat, typer.Option("-o", "--output", help="How to print the advice.")
-    ] = "table",
+    output: Annotated[AdviceFormat, typer.Option("-o", "--output", help="Output format.")] = "table",
+    journal: options.Journal = None,
     kubernetes: options.KubernetesOptions,
     prometheus: options.PrometheusFlags,
 ) -> None:
-    """Say how many replicas, at which target, a workload's HPA should have, and why. Changes nothing."""
+    """Show the HPA or the requests that each workload should have, and why. Changes nothing."""
     _refuse_of_the_other(command, source, is_file=file is not None)
     check_plot(plot)
     if about == "Resource" and output in {"hpa", "ehpa"}:
@@ -213,12 +225,14 @@ def plan(
 
     how = settings.how(algorithm)
     question = AdviceRequest(_read_settings(settings.setting or ()), AdviceType(about), how)
-    if file is None:
-        cluster = options.cluster_request(kubernetes, scope, prometheus)
-        decisions, intervals_seconds = _of_cluster(question, cluster, source, workloads or (), plot)
-    else:
-        request = FileRequest(file, workloads or (), kind, workload)
-        decisions, intervals_seconds = _of_file(question, request, plot)
+    with journalled(journal) as records:
+        kept = None if journal is None else records
+        if file is None:
+            cluster = options.cluster_request(kubernetes, scope, prometheus)
+            decisions, intervals_seconds = _of_cluster(question, cluster, source, workloads or (), plot, kept)
+        else:
+            request = FileRequest(file, workloads or (), kind, workload)
+            decisions, intervals_seconds = _of_file(question, request, plot, kept)
     if not decisions and file is None:
         warn_of_nothing("no workload", is_everywhere=scope.all_namespaces)
     elif not decisions:
@@ -238,6 +252,7 @@ def _of_cluster(
     source: SourceName,
     names: Sequence[str],
     plot: str | None,
+    journal: CommandJournal | None,
 ) -> "tuple[Sequence[Decision], Sequence[float]]":
     """Decide for a live cluster, and draw it where that is asked for; from samples so many seconds apart."""
     from equipoise.adapters.prometheus.history import HistorySource
@@ -248,7 +263,9 @@ def _of_cluster(
         raise BadInput("--source metrics-file: expected --from FILE beside it")
     asked = AdviceScope(question.policy, None, names, question.algorithm, question.about)
     kept = None if plot is None else KeptHistories()
-    decisions = plan_recommendation(RecommendationRequest(cluster, asked, HistorySource(source)), kept=kept)
+    decisions = plan_recommendation(
+        RecommendationRequest(cluster, asked, HistorySource(source)), kept=kept, journal=journal
+    )
     if kept is not None and plot is not None:
         from equipoise.cli.recommendation_plot import draw_advice
 
@@ -258,14 +275,14 @@ def _of_cluster(
 
 
 def _of_file(
-    question: "AdviceRequest", request: FileRequest, plot: str | None
+    question: "AdviceRequest", request: FileRequest, plot: str | None, journal: CommandJournal | None
 ) -> "tuple[Sequence[Decision], Sequence[float]]":
     """Decide for the workloads of a file, and draw them where that is asked for."""
     usage = _read_usage(request)
     found = [
         (decision, observation, row)
         for observation in usage
-        for row, decision in enumerate(_decided(question, observation))
+        for row, decision in enumerate(_decided(question, observation, journal))
     ]
     if len(usage) > 1:
         found.sort(key=lambda each: _by_name(each[0]))
@@ -353,13 +370,20 @@ def _warn_of_requests(decisions: "Iterable[Decision]", request: FileRequest) -> 
         warn("--request was not given, and no row has one; say what a pod requests, such as --request 500m")
 
 
-def _decided(question: "AdviceRequest", observation: "Observation") -> "list[Decision]":
+def _decided(
+    question: "AdviceRequest", observation: "Observation", journal: CommandJournal | None = None
+) -> "list[Decision]":
     """Return the decisions for the workloads of one step; many of them show a progress bar."""
     from equipoise.recommendation.decide import BATCH, decide_parts
 
     parts, batches = decide_parts(question, observation), -(-len(observation.subjects) // BATCH)
     counted = counting(parts, "deciding", batches) if batches > 1 else parts
-    return [each.decision for part in counted for each in part]
+    examined = [each for part in counted for each in part]
+    if journal is not None:
+        from equipoise.cli.recommendation_live import record_advice
+
+        record_advice(journal, question, examined)
+    return [each.decision for each in examined]
 
 
 def _cores(request: str | None) -> float | None:

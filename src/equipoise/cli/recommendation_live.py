@@ -4,7 +4,7 @@ Advice needs the API server, and a Prometheus with a week of samples.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,18 +13,18 @@ from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.cluster import HpaSpecs
 from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
 from equipoise.adapters.prometheus.metrics import PrometheusOwners
-from equipoise.cli.journal import CommandJournal
+from equipoise.cli.journal import CommandJournal, new_ids
 from equipoise.cli.plots import expect_few
 from equipoise.cli.recommendation_output import print_reasons
 from equipoise.cli.session import ClusterRequest, Session
 from equipoise.core.cluster import HpaSpec, Workload
-from equipoise.core.decision import Decision, Outcome, outcome_document, plan_document
+from equipoise.core.decision import Decision, Outcome, Record, outcome_document, plan_document
 from equipoise.core.errors import WorldFailed
 from equipoise.engine.recording import failed_record
 from equipoise.recommendation.adopt import DONE, Adopted, HpaAdopter, by_subject, with_current
 from equipoise.recommendation.advisor import AdviceScope, Advised, DataSources, advised
 from equipoise.recommendation.decide import Batch, Examined, examine_all
-from equipoise.recommendation.explain import BALANCER, record
+from equipoise.recommendation.explain import BALANCER, Facts, record
 from equipoise.recommendation.observe import Observation, check_names, choose
 from equipoise.recommendation.policy import AdviceRequest, AdviceType
 from equipoise.runtime.metrics_source import prometheus_metrics
@@ -75,7 +75,10 @@ class KeptHistories:
 
 
 def plan_recommendation(
-    request: RecommendationRequest, at: float | None = None, kept: KeptHistories | None = None
+    request: RecommendationRequest,
+    at: float | None = None,
+    kept: KeptHistories | None = None,
+    journal: CommandJournal | None = None,
 ) -> list[Decision]:
     """Observe the cluster and its past week, and decide; nothing is changed.
 
@@ -87,7 +90,10 @@ def plan_recommendation(
     if kept is not None:
         world = replace(world, decide=kept.decide)
         expect_few(len(choose(world.cluster.workloads(where), where, request.asked.names)))
-    decided = [(one.decision, one.ref) for one in _advised(request, world, where, at)]
+    found = _advised(request, world, where, at)
+    if journal is not None:
+        record_advice(journal, _question(request.asked), found)
+    decided = [(one.decision, one.ref) for one in found]
     return with_current(decided, world.cluster.workloads(where), _todays(request, world, where))
 
 
@@ -127,8 +133,7 @@ def apply_recommendation(
         is_dry_run=is_dry_run,
         on_applied=record_event,
     )
-    asked = request.asked
-    question = AdviceRequest(asked.policy, asked.about, asked.algorithm)
+    question = _question(request.asked)
     done = []
     for one in counting(found, "applying", len(found)):
         each = adopting.adopt(one.decision, one.details)
@@ -136,13 +141,35 @@ def apply_recommendation(
         now = time.time()
         outcomes = () if each.outcome is None else (each.outcome,)
         name = session.new_id(now)
-        journal.append(
-            failed_record(BALANCER, each.decision, now, name, outcomes)
-            if one.facts is None
-            else record(question, one.facts, each.decision, now, name, outcomes=outcomes)
-        )
+        journal.append(_record(question, one.facts, each.decision, now, name, outcomes))
     assert len(done) == len(found), "each decision is adopted or left alone"
     return done
+
+
+def _question(asked: AdviceScope) -> AdviceRequest:
+    return AdviceRequest(asked.policy, asked.about, asked.algorithm)
+
+
+def record_advice(
+    journal: CommandJournal, question: AdviceRequest, found: Iterable[Advised | Examined]
+) -> None:
+    """Add a plan's decisions and their inputs to a journal."""
+    new_id, now = new_ids(), time.time()
+    journal.append(*(_record(question, one.facts, one.decision, now, new_id(now)) for one in found))
+
+
+def _record(
+    question: AdviceRequest,
+    facts: Facts | None,
+    decision: Decision,
+    at: float,
+    record_id: str,
+    outcomes: tuple[Outcome, ...] = (),
+) -> Record:
+    """Return the record of a decision; it has no inputs if an error ended the advice before."""
+    if facts is None:
+        return failed_record(BALANCER, decision, at, record_id, outcomes)
+    return record(question, facts, decision, at, record_id, outcomes=outcomes)
 
 
 def _client(request: RecommendationRequest) -> Client:
@@ -219,9 +246,7 @@ def _table(done: Sequence[Adopted], *, is_dry_run: bool, has_sentences: bool) ->
     from equipoise.runtime.console import table
 
     numbers, whole = ("NOW", "MIN", "MAX", "TARGET"), ("HPA", "REASON")
-    laid_out = table(
-        "WORKLOAD", *numbers, *whole, right=numbers, folded=("WORKLOAD",), padding=(0, 1), has_edge=True
-    )
+    laid_out = table("WORKLOAD", *numbers, *whole, right=numbers, folded=("WORKLOAD",))
     if has_sentences:
         laid_out.add_column("WHY", ratio=1, overflow="fold")
     for each in done:

@@ -3,15 +3,14 @@
 `equipoise rotation simulate`: what rotating brings, by the cause of the imbalance; needs no cluster.
 """
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from equipoise.cli import options
-from equipoise.cli.journal import journalled, new_ids, write_records
-from equipoise.cli.options import option
+from equipoise.cli.journal import journalled, write_plan, write_records
+from equipoise.cli.options import option, words
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.runtime.output import Format, print_document, print_plan, read_yaml, warn, warn_of_nothing
 
@@ -25,16 +24,22 @@ if TYPE_CHECKING:
 def simulate(
     cause: Annotated[
         Literal["all", "key-skew", "stale-counts", "connections", "noisy-node"],
-        typer.Option(help="Why the pods are unequal."),
+        typer.Option(help="Cause of the imbalance."),
     ] = "all",
-    seeds: Annotated[int, option("N", "In how many worlds a pod is hot.", min=1, max=100_000)] = 20,
-    pods: Annotated[int, option("N", "How many pods the workload has.", min=2, max=200)] = 6,
+    seeds: Annotated[
+        int, option("N", "Number of simulated workloads with a hot pod.", min=1, max=100_000)
+    ] = 20,
+    pods: Annotated[int, option("N", "Number of pods of the workload.", min=2, max=200)] = 6,
     setting: Annotated[
-        list[str] | None, option("KEY=VALUE", "A setting of the policy, such as topK=3.", "--set")
+        list[str] | None,
+        option("KEY=VALUE", "Setting of the policy, such as topK=3; may be repeated.", "--set"),
     ] = None,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Say what rotating would bring, and what fewer pods would, by cause. Needs no cluster."""
+    """Simulate rotations for each cause of imbalance, and compare them with rotating fewer pods.
+
+    Needs no cluster.
+    """
     from equipoise.cli.rotation_study import document, print_tables, study
     from equipoise.core.documents import validated
     from equipoise.rotation.plan_file import set_options
@@ -55,7 +60,7 @@ def simulate(
         print_document(document(question, found), output)
 
 
-app = options.group("Hot and cold pods of an autoscaled workload.")
+app = options.group("Rotate hot and cold pods of an autoscaled workload.")
 
 Workloads = Annotated[
     list[str] | None,
@@ -63,11 +68,16 @@ Workloads = Annotated[
         metavar="WORKLOAD",
         envvar="DEPLOYMENT_NAME",
         show_envvar=False,
-        help="Names, such as web or deployment/web; by default all that an HPA scales.",
+        help="Name of a workload, such as web or deployment/web; by default every workload with an HPA.",
     ),
 ]
 Setting = Annotated[
-    list[str] | None, option("KEY=VALUE", "A setting of the policy, such as topK=3; wins over all.", "--set")
+    list[str] | None,
+    option(
+        "KEY=VALUE",
+        "Setting of the policy, such as topK=3; overrides files and variables; may be repeated.",
+        "--set",
+    ),
 ]
 
 
@@ -93,12 +103,13 @@ def plan(
     command: typer.Context,
     workloads: Workloads = None,
     file: Annotated[
-        str | None, option("FILE", "Decide from a file instead of a cluster; - is standard input.", "--from")
+        str | None,
+        option("FILE", "Read the workload from a file, not from a cluster; - is standard input.", "--from"),
     ] = None,
     setting: Setting = None,
     live: RotationOptions,
 ) -> None:
-    """Say which pods would be rotated, in which order, and why. Changes nothing."""
+    """Show which pods would be rotated, in which order, and why. Changes nothing."""
     if file is not None:
         from equipoise.rotation.plan_file import rotation_settings, set_options
 
@@ -115,13 +126,16 @@ def apply(
     workloads: Workloads = None,
     setting: Setting = None,
     is_dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Ask the server what would go now; change nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Ask the API server which pods could be evicted now, without evicting any."
+        ),
     ] = False,
-    interval: Annotated[str, option("SPAN", "How long to wait between two looks.")] = "10s",
-    timeout: Annotated[str, option("SPAN", "How long all waves and their verification may take.")] = "1h",
+    interval: Annotated[str, option("DURATION", "Time between two checks.")] = "10s",
+    timeout: Annotated[str, option("DURATION", "Time limit for all waves and their verification.")] = "1h",
     live: RotationOptions,
 ) -> None:
-    """Rotate in waves, verify each, and stop when no pod is hot any more."""
+    """Rotate hot pods in waves, verify each wave, and stop when no pod is hot."""
     settings = _settings(setting)
     interval_seconds = options.parse_span("--interval", interval, least=1)
     timeout_seconds = options.parse_span("--timeout", timeout, least=1)
@@ -170,7 +184,9 @@ def _plan_live(request: "RotationRequest", live: RotationOptions) -> None:
 
     decisions, records = plan_rotation(request)
     _warn_if_nothing(decisions, request)
-    print_plan("rotation", decisions, live.output)
+    where = live.scope.words()
+    then = f"`{words('equipoise rotation apply', *request.names, *where)}` evicts these pods in waves"
+    print_plan("rotation", decisions, live.output, then=then)
     write_records(live.journal, records)
 
 
@@ -189,15 +205,13 @@ def _refuse_beside_file(command: typer.Context) -> None:
 def _plan_file(file: str, below: dict[str, Any], above: dict[str, Any], live: RotationOptions) -> None:
     from equipoise.rotation.decide import decide
     from equipoise.rotation.plan_file import read_plan_file
+    from equipoise.rotation.policy import policy_json
 
     policy, observation = read_plan_file(read_yaml(file), file, below, above)
     decision = decide(policy, observation).decision
-    print_plan("rotation", [decision], live.output)
-    if live.journal is not None:
-        from equipoise.engine.recording import record
-        from equipoise.rotation.policy import policy_json
-        from equipoise.rotation.progress import BALANCER
-
-        at = time.time()
-        written = record(BALANCER, policy_json(policy), observation, {}, decision, at, new_ids()(at))
-        write_records(live.journal, [written])
+    namespace, _, name = decision.subject.rpartition("/")
+    scope = ("-n", namespace) if namespace else ()
+    command = words("equipoise rotation apply", name, *scope, "--dry-run")
+    then = f"`{command}` asks the cluster whether it allows this"
+    print_plan("rotation", [decision], live.output, then=then)
+    write_plan(live.journal, "rotation", policy_json(policy), observation, {}, decision)

@@ -108,8 +108,7 @@ def _table(studied: sim.CauseStudied) -> Any:
     from equipoise.runtime.console import table
 
     title = f"{studied.cause}: hot in {studied.worlds} of {studied.drawn} worlds"
-    padding = (0, 1, 0, 0)  # fits in 80 columns
-    laid_out = table("STRATEGY", *NUMBERS, right=NUMBERS, folded=(), padding=padding, title=title)
+    laid_out = table("STRATEGY", *NUMBERS, right=NUMBERS, folded=(), title=title)
     for summary in studied.summaries:
         laid_out.add_row(*_cells(summary), style="dim" if summary.strategy == sim.LEFT_ALONE else "")
     return laid_out

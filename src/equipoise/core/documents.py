@@ -10,13 +10,13 @@ A document that does not fit its model is refused in one line: the path of the f
 import json
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from equipoise.core.errors import DECODE_ERRORS, BadInput
+from equipoise.core.errors import DECODE_ERRORS, BadInput, did_you_mean
 
 DEPTH_MAX = 100
 """A reader that goes down one call per level would end the process far below 100,000."""
@@ -329,7 +329,7 @@ def validated(model: type[Model], document: object, source: str) -> Model:
     try:
         return model.model_validate(document)
     except DECODE_ERRORS as error:
-        raise BadInput(f"{source}: {explain(error)}") from error
+        raise BadInput(f"{source}: {explain(error, model)}") from error
 
 
 def without_nulls(value: Any) -> Any:
@@ -352,8 +352,11 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def explain(error: Exception) -> str:
-    """Return what is wrong with the first bad field, and how many more there are."""
+def explain(error: Exception, model: type[BaseModel] | None = None) -> str:
+    """Return what is wrong with the first bad field, and how many more there are.
+
+    With the model, an unknown key names the known one that is closest to it.
+    """
     if not isinstance(error, ValidationError):
         return f"document: {str(error) or type(error).__name__}"
     first, *others = error.errors(include_url=False)
@@ -362,8 +365,20 @@ def explain(error: Exception) -> str:
     message = message.replace("Input should be", "expected").replace("Input should have", "expected")
     if first["type"] not in {"missing", "extra_forbidden"} and "got" not in message:
         message += f", got {_shown(first['input'])}"
+    if first["type"] == "extra_forbidden" and model is not None:
+        message += f".{question}" if (question := _closest(first["loc"], model)) else ""
     more = f" (and {len(others)} more)" if others else ""
     return f"{path.removeprefix('.') or 'document'}: {message}{more}"
+
+
+def _closest(place: Sequence[int | str], model: Any) -> str:
+    """Return the question whether another key of the same mapping was meant; empty if none is close."""
+    for part in place[:-1]:
+        fields = {field.alias or name: field for name, field in getattr(model, "model_fields", {}).items()}
+        kind = fields[part].annotation if part in fields else model
+        model = next((each for each in (kind, *get_args(kind)) if hasattr(each, "model_fields")), kind)
+    fields = getattr(model, "model_fields", {})
+    return did_you_mean(str(place[-1]), [field.alias or name for name, field in fields.items()])
 
 
 def _shown(value: object) -> str:

@@ -5,7 +5,7 @@ twice as long as the one before, up to a bound; a success resets it. Adapters an
 backoff.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -52,6 +52,20 @@ class WorldFailed(EquipoiseError):  # noqa: N818 - reads as a fact
 
 class SetUpWrong(WorldFailed):
     """A system outside answers, but its configuration makes actions harmful until a user corrects it."""
+
+
+BEGINNING_MIN = 3
+"""A beginning of so many letters stands for the only word that begins so."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question that names the known word closest to a misspelt one; empty if none is close."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
+
+    lower = {each.lower(): each for each in known}
+    begun = [each for each in lower if len(word) >= BEGINNING_MIN and each.startswith(word.lower())]
+    found = begun if len(begun) == 1 else get_close_matches(word.lower(), lower, 1)
+    return f" Did you mean {lower[found[0]]}?" if found else ""
 
 
 K = TypeVar("K")

@@ -20,7 +20,7 @@ from rich.text import Text
 from equipoise.adapters.journal import RecordIds, SqliteJournal
 from equipoise.core.decision import Record
 from equipoise.engine.isolation import ignore
-from equipoise.runtime.console import Console, bar
+from equipoise.runtime.console import Console, bar, table
 from equipoise.sim.world import World
 
 QUIET_SECONDS = 900.0
@@ -178,18 +178,13 @@ def _decisions(stage: DemoContext, records: Sequence[Record]) -> Table:
 
 
 def summary(stage: DemoContext, scenes: Sequence[Scene]) -> Table:
-    from rich import box
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column("BALANCER", no_wrap=True)
-    for head in ("DECIDED", "DONE", "HELD"):
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("WHAT CAME OF IT", ratio=1, overflow="fold")
+    counted = ("DECIDED", "DONE", "HELD")
+    laid_out = table("BALANCER", *counted, "RESULT", right=counted, folded=("RESULT",))
     for scene in scenes:
         counts = stage.notes.counts[scene.name]
         numbers = (counts.decisions, counts.actions, counts.held)
-        table.add_row(Text(scene.name, style="bold"), *map(str, numbers), Text(scene.outcome()))
-    return table
+        laid_out.add_row(Text(scene.name, style="bold"), *map(str, numbers), Text(scene.outcome()))
+    return laid_out
 
 
 def utc(at: float) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from equipoise.core.decision import Decision, MovePod, Record, RecoverPod
+from equipoise.core.decision import Decision, MovePod, Outcome, Record, RecoverPod
 from equipoise.core.errors import BadInput
 from equipoise.core.pools import PoolCode
 from equipoise.core.reason import Code
@@ -125,11 +125,17 @@ def log_lines(result: CycleReport | Exception) -> Iterator[LogLine]:
         yield LogLine("warning", "rebalance: failed to get assigned count", fields)
     if isinstance(result, Exception):
         return
-    moved = 0
     for outcome in result.outcomes:
+        if isinstance(outcome.action, RecoverPod) and outcome.result == PoolCode.RECOVERED:
+            yield LogLine("info", "Recovered pod", {"pod": outcome.action.pod})
+    yield from move_lines(result.outcomes)
+
+
+def move_lines(outcomes: Iterable[Outcome]) -> Iterator[LogLine]:
+    """Yield the seed's log lines about moves: each one, those that failed, and how many there were."""
+    moved = 0
+    for outcome in outcomes:
         action = outcome.action
-        if isinstance(action, RecoverPod) and outcome.result == PoolCode.RECOVERED:
-            yield LogLine("info", "Recovered pod", {"pod": action.pod})
         if not isinstance(action, MovePod):
             continue
         if outcome.result == PoolCode.MOVED:

@@ -185,9 +185,9 @@ def _put(document: dict[str, Any], path: Path, value: Any) -> None:
 def _message(error: Exception, merged: Layer) -> str:
     """Return the first error, with the origin of its value: the topmost layer's if several have one."""
     if not isinstance(error, ValidationError):
-        return explain(error)
+        return explain(error, Settings)
     place = tuple(map(str, error.errors(include_url=False)[0]["loc"]))
-    sentence = explain(error)
+    sentence = explain(error, Settings)
     if any(place[: len(path)] == path or path[: len(place)] == place for path in SECRET_PATHS):
         sentence = re.sub(r", got .*", "", sentence, flags=re.DOTALL)
     named = [
@@ -243,7 +243,7 @@ def _print_table(found: Effective) -> None:
 
     from equipoise.runtime.console import Console, table
 
-    laid_out = table("SETTING", "VALUE", "FROM", padding=(0, 1), has_edge=True)
+    laid_out = table("SETTING", "VALUE", "FROM")
     for path in leaf_paths():
         value = reduce(getitem, path, found.settings.document())
         laid_out.add_row(*map(Text, (".".join(path), _flow(value), found.source(path))))

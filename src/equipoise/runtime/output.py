@@ -103,8 +103,13 @@ def print_plan(
     decisions: "Sequence[Decision]",
     form: Format,
     outcomes: "Sequence[Sequence[Outcome]] | None" = None,
+    *,
+    then: str = "",
 ) -> None:
-    """Print what would be done; with `outcomes`, those of each decision, print what was done."""
+    """Print what would be done; with `outcomes`, those of each decision, print what was done.
+
+    `then` is a command that executes the plan, and what it does.
+    """
     from equipoise.core.decision import outcome_document, plan_document
     from equipoise.engine.balancer import balancer as descriptor
     from equipoise.runtime.console import Console
@@ -127,9 +132,23 @@ def print_plan(
     if outcomes is None:
         held = sum(len(decision.held) for decision in decisions)
         console.print(f"{counted} to {imperative} now, {held} held. Nothing was changed.")
+        console.print(next_step(decisions, then))
     else:
         held = sum(bool(decision.held) for decision in decisions)
         console.print(f"{counted} {past_tense}, {held} held.")
+
+
+PLANNED = frozenset({"Set"})
+"""Reasons of plans that change something, also where they are made without a cluster and name no pod."""
+
+
+def next_step(decisions: "Sequence[Decision]", then: str) -> str:
+    """Return what to run after a plan: the command that executes it, or the one that explains its reason."""
+    if then and any(decision.actions or decision.reason.code in PLANNED for decision in decisions):
+        return f"Next: {then}."
+    codes = [decision.held[0].reason if decision.held else decision.reason.code for decision in decisions]
+    code = max(codes, key=codes.count)
+    return f"Next: `equipoise explain {code.value}` describes the reason and what to do."
 
 
 def plan_table(decisions: "Sequence[Decision]", doing: str = "EVICT, IN ORDER") -> Any:
@@ -137,7 +156,7 @@ def plan_table(decisions: "Sequence[Decision]", doing: str = "EVICT, IN ORDER") 
 
     from equipoise.runtime.console import table
 
-    laid_out = table("SUBJECT", "REASON", doing, folded=("SUBJECT", doing), padding=(0, 1), has_edge=True)
+    laid_out = table("SUBJECT", "REASON", doing, folded=("SUBJECT", doing))
     laid_out.add_column("WHY", ratio=1, overflow="fold")
     for decision in decisions:
         pods = [_named(action) for action in decision.actions]

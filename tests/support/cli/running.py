@@ -116,6 +116,11 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-c", "from equipoise.cli.main import main; main()", *arguments]
 
 
+def terminal(columns: int) -> dict[str, str]:
+    """Return the environment in which output is laid out as on a terminal of this width, without escapes."""
+    return {"COLUMNS": str(columns), "LINES": "60", "TERM": "dumb", "TTY_COMPATIBLE": "1"}
+
+
 def clean(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Give an environment without variables that mean something to us, but for these."""
     foreign = (

@@ -4,9 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from equipoise.adapters.redis import RedisPools, connect
@@ -19,6 +17,7 @@ from equipoise.pools.invariants import violations
 from equipoise.pools.loop import PoolsLoop
 from equipoise.pools.observe import count_tiers
 from equipoise.pools.policy import read_policy, tiers_for_scripts
+from equipoise.runtime.console import table
 from equipoise.sim import template
 from equipoise.sim.experiment import OnlyLeader
 from equipoise.sim.template import Delay, Template
@@ -175,10 +174,8 @@ class PoolsScene(Scene):
         del width
         snapshot = self._pools.snapshot(is_thorough=True)
         counts = count_tiers(read_policy(snapshot.config, PREFIX), snapshot)
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
-        for head in ("TIER", "TYPE", "TARGET", "PODS", "MOVED IN", "MOVED OUT"):
-            table.add_column(head, justify="left" if head in {"TIER", "TYPE"} else "right", no_wrap=True)
-        table.add_column("")
+        counted = ("TARGET", "PODS", "MOVED IN", "MOVED OUT")
+        laid_out = table("TIER", "TYPE", *counted, "", right=counted, folded=())
         moves = self.actions(MovePod, "Moved")
         for tier, row in counts.items():
             have = row["idle"] + row["busy"] + row["draining"]
@@ -187,12 +184,12 @@ class PoolsScene(Scene):
             dots = Text("●" * row["busy"], style="yellow") + Text("○" * row["idle"], style="green")
             targets = f"{SOME[tier]} → {OTHER[tier]} → {row['target']}" if SOME != OTHER else ""
             cells = (tier, TYPES[tier], targets, str(have), str(moved_in), str(moved_out))
-            table.add_row(*cells, dots)
+            laid_out.add_row(*cells, dots)
         caption = (
             "Nine pods become twelve, and fill the tiers. When gold needs two more, idle pods of silver "
             "move there and back; who serves a call stays (● busy, ○ idle)."
         )
-        return Text(caption), table
+        return Text(caption), laid_out
 
     def highlights(self) -> Sequence[Record]:
         found: list[Record] = []
