@@ -315,7 +315,7 @@ VERSION = "v1alpha1"
 
 
 class QosStatus(SchemaPart):
-    """What came of it; what was done is told by the node and its pods."""
+    """The state of the object; actions are reported on the node and its pods."""
 
     observed_generation: Count | None = Field(
         None, alias="observedGeneration", description="The generation that this status is about."

@@ -66,7 +66,7 @@ class StateFile:
             self._lock = _opened_lock(path)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise WorldFailed(f"{path}: another agent runs on this node; stop it first") from error
+            raise WorldFailed(f"{path}: another agent of this node is running; stop it first") from error
         except OSError as error:
             self.unlocked = f"{path}: {error.strerror or error}"
 
