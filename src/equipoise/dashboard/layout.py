@@ -146,7 +146,7 @@ def bar(current: str) -> None:
         f'<a href="{escape(path)}"{marks.get(path, "")}>{escape(title)}</a>' for path, title in PAGES.items()
     )
     ui.html(
-        f'<a class="skip" href="#content">To the content</a>'
+        f'<a class="skip" href="#content">Skip to content</a>'
         f'<a class="mark" href="/"><svg viewBox="0 0 32 32" aria-hidden="true">{_MARK}</svg>Equipoise</a>'
         f'<nav aria-label="Pages">{links}</nav><button type="button" data-theme-button>Theme</button>',
         sanitize=False,

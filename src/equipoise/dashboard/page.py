@@ -32,7 +32,7 @@ SECTIONS_MAX = 12
 """The maximum number of sections: each has charts, and the browser should stay fast."""
 SUBJECT_MAX = 600
 """The maximum length of a subject: namespace, name and owner at Kubernetes' maximum."""
-NO_DECISION = "Nothing has been decided yet"
+NO_DECISION = "No decisions yet"
 
 TROUBLE_CODES = frozenset({
     Code.METRICS_INCOMPLETE, Code.AMBIGUOUS_HPA, Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE,
@@ -172,20 +172,20 @@ def by_subject(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 def tallies(groups: Iterable[Sequence[Record]]) -> tuple[Fact, ...]:
-    """Return the counts of subjects in trouble now, and of standings in all records."""
+    """Return the counts of subjects that need attention now, and of standings in all records."""
     standings = [[standing_of(record) for record in group] for group in groups]
     if not standings:
         return ()
     counts = Counter(chain.from_iterable(standings))
     return (
         Fact(
-            "In trouble",
+            "Need attention",
             figure(sum(own[0] == "trouble" for own in standings)),
-            "subjects whose newest decision wants a look",
+            "subjects whose latest decision reports a problem",
         ),
-        Fact("Acted", figure(counts["acted"]), "decisions that were carried out"),
-        Fact("Held", figure(counts["held"]), "decisions that a guard kept back"),
-        Fact("Preview", figure(counts["preview"]), "decisions that were only told"),
+        Fact("Acted", figure(counts["acted"]), "decisions whose actions were executed"),
+        Fact("Held", figure(counts["held"]), "decisions whose actions a guard held"),
+        Fact("Preview", figure(counts["preview"]), "decisions that changed nothing"),
     )
 
 
@@ -210,8 +210,8 @@ def page_of(
     lead = f"{counted(len(found), noun)}." if found else f"{NO_DECISION}."
     if len(shown) < len(found):
         lead = (
-            f"{len(shown)} of {counted(len(found), noun)}: those in trouble, then those where something "
-            "was done or held, then the newest."
+            f"{len(shown)} of {counted(len(found), noun)}, in this order: those that need attention, those "
+            "with actions, and the most recent."
         )
     sections = (_section(subject, found[subject][0], draw(found[subject])) for subject in shown)
     return Page(title, lead, tallies(found.values()), tuple(sections))
@@ -246,8 +246,8 @@ def overview(records: Sequence[Record]) -> Page:
     troubles = [own[0] for own in groups if standing_of(own[0]) == "trouble"]
     sections = [_balancer_section(name, own, records) for name, own in by_balancer.items()]
     sections.sort(key=lambda section: section.standing != "trouble")
-    in_trouble = f"{len(troubles) or 'none'} in trouble"
-    counts = f"{counted(len(groups), 'subject')} in {counted(len(records), 'record')}; {in_trouble}."
+    needs = f"{len(troubles) or 'none'} {'needs' if len(troubles) in {0, 1} else 'need'} attention"
+    counts = f"{counted(len(groups), 'subject')} in {counted(len(records), 'record')}; {needs}."
     first = (_trouble_section(troubles),) if troubles else ()
     return Page("Overview", counts if records else f"{NO_DECISION}.", tallies(groups), (*first, *sections))
 
@@ -258,13 +258,13 @@ def _trouble_section(troubles: Sequence[Record]) -> Section:
         (moment(record.until), text(record.balancer), text(record.decision.subject), *_why(record))
         for record in newest[:TROUBLES_MAX]
     )
-    more = f" The newest {TROUBLES_MAX} are listed." if len(troubles) > TROUBLES_MAX else ""
-    wants = "wants" if len(troubles) == 1 else "want"
+    more = f" The latest {TROUBLES_MAX} are listed." if len(troubles) > TROUBLES_MAX else ""
+    needs = "needs" if len(troubles) == 1 else "need"
     return Section(
-        "Trouble",
+        "Needs attention",
         words_of(newest[0]).code.value,
-        f"{counted(len(troubles), 'subject')} {wants} a look.{more}",
-        tables=(Table("In trouble now", ("When", "Balancer", "Subject", "Reason", "Why"), rows),),
+        f"{counted(len(troubles), 'subject')} {needs} attention.{more}",
+        tables=(Table("Need attention now", ("Time", "Balancer", "Subject", "Reason", "Message"), rows),),
         standing="trouble",
         at=newest[0].until,
         record=newest[0].id,
@@ -303,7 +303,7 @@ def _latest(latest: Sequence[Record]) -> Table:
         code, sentence = _why(record)
         subject = text(record.decision.subject)
         rows.append((moment(record.until), subject, code, standing_of(record), sentence))
-    return Table("Latest", ("When", "Subject", "Reason", "Standing", "Why"), tuple(rows))
+    return Table("Latest", ("Time", "Subject", "Reason", "State", "Message"), tuple(rows))
 
 
 def _course(own: Sequence[Record], everything: Sequence[Record]) -> Chart | None:

@@ -84,13 +84,13 @@ def _facts(numbers: Json, node: Json) -> Iterator[Fact]:
     if unknown and any(rule.is_crossed for rule in _rules_of(numbers)):
         yield Fact("Unknown", counted(unknown, "pod"), "whose usage could not be read")
     if budget is not None:
-        yield Fact("Budget", counted(budget, "eviction"), "in one round")
+        yield Fact("Budget", counted(budget, "eviction"), "per cycle")
     if node["is_scheduling_disabled"].value is True:
-        yield Fact("Scheduling", "disabled", "no new pod may come")
+        yield Fact("Scheduling", "disabled", "for new pods")
 
 
 class Rule(NamedTuple):
-    """How one rule stood, as far as it was recorded."""
+    """The recorded state of one rule."""
 
     key: str
     metric: str
@@ -158,7 +158,7 @@ def _over_time(records: Sequence[Record]) -> Chart | None:
         return None
     colours = ("actual", "target", "cold", "good", "muted", "hot")
     lines = [Line(key, colour, points[key]) for key, colour in zip(known, colours, strict=False)]
-    words = f"Usage of {counted(len(known), 'metric')} in percent of its waterline, look by look."
+    words = f"Usage of {counted(len(known), 'metric')} in percent of its waterline, over time."
     return Chart("Usage over time", over_time("% of the waterline", lines, [WATERLINE]), words)
 
 
@@ -236,8 +236,8 @@ def _steps(records: Sequence[Record]) -> Table:
             )
         if len(rows) >= STEPS_MAX:
             break
-    columns = ("When", "Step", "Action", "Pod", "Metric", "Unit", "Releases", "Gap after", "Came of it")
-    return Table("What was done", columns, tuple(rows[:STEPS_MAX]), ("Step", "Releases", "Gap after"))
+    columns = ("When", "Step", "Action", "Pod", "Metric", "Unit", "Releases", "Gap after", "Result")
+    return Table("Actions", columns, tuple(rows[:STEPS_MAX]), ("Step", "Releases", "Gap after"))
 
 
 class SortedPods(NamedTuple):
