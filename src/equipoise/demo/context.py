@@ -184,7 +184,7 @@ def summary(stage: DemoContext, scenes: Sequence[Scene]) -> Table:
     table.add_column("BALANCER", no_wrap=True)
     for head in ("DECIDED", "DONE", "HELD"):
         table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("WHAT CAME OF IT", ratio=1, overflow="fold")
+    table.add_column("RESULT", ratio=1, overflow="fold")
     for scene in scenes:
         counts = stage.notes.counts[scene.name]
         numbers = (counts.decisions, counts.actions, counts.held)
@@ -216,7 +216,7 @@ def bars(title: str, rows: Sequence[PercentBar], line: float, largest: float, wi
         table.add_row(
             Text(row.name),
             bar(row.percent, line, largest, width, row.colour),
-            Text(f"{row.percent:.0f} %", justify="right"),
+            Text(f"{row.percent:.0f}%", justify="right"),
             Text(row.note, style=row.colour, no_wrap=True),
         )
     return Group(Text(title, style="dim"), table)

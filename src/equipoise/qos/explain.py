@@ -197,14 +197,20 @@ def sentence(code: Code, plan: "NodePlan", actions: Sequence[Action]) -> str:
 
 def _crossed(plan: "NodePlan") -> str:
     lines = [line for line in plan.lines if line.is_triggered]
+    by_metric: dict[str, list[Waterline]] = {}
+    for line in lines[:NAMES_MAX]:
+        by_metric.setdefault(line.metric.name, []).append(line)
     rest = len(lines) - NAMES_MAX
     more = [f"{rest} more {'waterline is' if rest == 1 else 'waterlines are'} crossed"] if rest > 0 else []
-    return _joined([*map(_above, lines[:NAMES_MAX]), *more])
+    return _joined([*(_above(*own) for own in by_metric.values()), *more])
 
 
-def _above(line: Waterline) -> str:
-    used, value = value_of(line.metric, line.used or ZERO), value_of(line.metric, line.value)
-    return f"{line.metric.name} of {used} is above the waterline of {value} ({line.key})"
+def _above(*lines: Waterline) -> str:
+    """Return that a metric is above these waterlines of it."""
+    metric = lines[0].metric
+    values = _joined([f"{value_of(metric, line.value)} ({line.key})" for line in lines])
+    waterlines = "waterline" if len(lines) == 1 else "waterlines"
+    return f"{metric.name} of {value_of(metric, lines[0].used or ZERO)} is above the {waterlines} of {values}"
 
 
 def _reducing(plan: "NodePlan") -> list[str]:

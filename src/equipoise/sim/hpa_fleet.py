@@ -35,7 +35,7 @@ class FleetSettings(NamedTuple):
 
 
 class SingleHpa(NamedTuple):
-    """What came of it."""
+    """The result of one workload."""
 
     replicas: list[int]
     """Those that served each minute."""
@@ -113,7 +113,7 @@ class Fleet(NamedTuple):
 
 
 class FleetRun(NamedTuple):
-    """What came of it, by workload."""
+    """The results by workload."""
 
     replicas: Whole
     """(workload, minute): those that served it."""
