@@ -298,7 +298,8 @@ def test_another_agents_quotas_are_not_taken_for_ours(tmp_path: Path) -> None:
             agent.restore("the agent ends")
             assert quota.read_text() == THROTTLED
             (said,) = [one for one in api.events if one["involvedObject"]["kind"] == "Pod"]
-            assert ("managed by another controller" if owner == "crane" else "is Crane's agent") in said["message"]
+            why = "managed by another controller" if owner == "crane" else "is Crane's agent"
+            assert why in said["message"]
 
 
 @pytest.mark.parametrize("is_damaged", [True, False])

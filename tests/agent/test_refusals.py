@@ -57,8 +57,8 @@ def test_what_blocks_is_said_in_the_decision() -> None:
     *_, done = scene.rounds(6)
     assert done.decision.reason.code == "NoEligiblePods"
     assert done.decision.reason.sentence.endswith(
-        "d/00 is not evicted: its eviction was refused 2 times in a row and will be tried again at 08:01:40Z. "
-        "The answer was: said so."
+        "d/00 is not evicted: its eviction was refused 2 times in a row and will be tried again at "
+        "08:01:40Z. The answer was: said so."
     )
     assert done.decision.reason.numbers["refused"] == 1
 

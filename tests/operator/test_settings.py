@@ -164,7 +164,10 @@ def test_a_misspelt_variable_is_pointed_out() -> None:
     """It is ignored, but not in silence."""
     found = effective(None, {"EQUIPOISE_LEASE_NMAE": "x", "EQUIPOISE_TESTBED": "y"}, {})
     assert found.warnings == (
-        "environment variable EQUIPOISE_LEASE_NMAE is unknown and was ignored; did you mean EQUIPOISE_LEASE_NAME?",
+        (
+            "environment variable EQUIPOISE_LEASE_NMAE is unknown and was ignored; did you mean "
+            "EQUIPOISE_LEASE_NAME?"
+        ),
     )
 
 

@@ -1,6 +1,6 @@
 """Pages as HTML: the one place where text becomes markup, and so the one place that escapes it.
 
-One record of the journal as HTML: a line that opens to everything that was said and done.
+One record of the journal as HTML: a line that opens to its numbers, actions and results.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -152,7 +152,7 @@ def _of_sets(texts: Sequence[str]) -> Layer:
 
 
 def _misspelt(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return warnings about variables that look like a misspelt one of ours; others are ignored."""
+    """Return warnings about variables that look like a misspelt setting; others are ignored."""
     known = [*variables(), FILE_VARIABLE]
     return tuple(
         f"environment variable {name} is unknown and was ignored; did you mean {close}?"

@@ -103,7 +103,7 @@ class OperatorMetrics:
     """All metrics of the operator, in a registry of their own."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the counters' series, and nobody uses them
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the number of series, and have no use
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         build = Info("equipoise_build", "Version of Equipoise.", registry=registry)

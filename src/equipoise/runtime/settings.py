@@ -184,7 +184,7 @@ class Pools(Part):
     """Pods in tiers, in Redis: for the balancer `pools`."""
 
     mode: Mode = Mode.PREVIEW
-    """In Preview it looks and says what it would do; nothing is written."""
+    """In Preview, the loop reports what it would do, and nothing is written."""
     redis_url: Annotated[str, PlainSerializer(_hidden_user)] | None = None
     redis_url_file: str | None = None
     """Read again after every failure, so that a password may change."""
@@ -244,7 +244,7 @@ class Settings(Part):
         name for name in OPERATED if BALANCERS[name].is_default
     )
     namespaces: Names = ()
-    """Where to look; none means everywhere."""
+    """The namespaces to watch; an empty list is all."""
     kubernetes: Kubernetes = Kubernetes()
     lease: Lease = Lease()
     http: Http = Http()

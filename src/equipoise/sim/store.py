@@ -231,6 +231,6 @@ class SimPauses:
         if None in self._paused:
             return f"everything is paused: {self._paused[None]}"
         if namespace not in self._state.namespaces:
-            raise WorldFailed(f"namespace {namespace}: not known, so nobody can say whether it is paused")
+            raise WorldFailed(f"namespace {namespace} is unknown, so it is unknown whether it is paused")
         who = self._paused.get(namespace)
         return None if who is None else f"namespace {namespace} is paused: {who}"

@@ -154,5 +154,5 @@ def _actions_table(records: Sequence[Record]) -> Table:
             rows.append((moment(record.at), name, text(action.pod), *tiers, text(one.result)))
         if len(rows) >= ACTIONS_MAX:
             break
-    columns = ("When", "Action", "Pod", "From", "To", "Result")
+    columns = ("Time", "Action", "Pod", "From", "To", "Result")
     return Table("Moves and changes", columns, tuple(rows[:ACTIONS_MAX]))

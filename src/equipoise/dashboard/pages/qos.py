@@ -25,7 +25,7 @@ from equipoise.qos.policy import QosPolicy
 
 RULES_MAX = 12
 LINES_MAX = 6
-LOOKS_MAX = 400
+SAMPLES_MAX = 400
 STEPS_MAX = 40
 NANOS = 1e9
 MILLI = 1000.0
@@ -145,7 +145,7 @@ def _over_time(records: Sequence[Record]) -> Chart | None:
     """Return usage over time: one point per record, and one for the end of its streak."""
     keys = [rule.key for rule in _rules_of(numbers_of(records[0]))][:LINES_MAX]
     points: dict[str, list[Point]] = {key: [] for key in keys}
-    for record in reversed(records[:LOOKS_MAX]):
+    for record in reversed(records[:SAMPLES_MAX]):
         samples = [(record.at, Json(record.decision.reason.numbers))]
         if record.streak is not None:
             samples.append((record.streak.until, numbers_of(record)))
@@ -236,7 +236,7 @@ def _steps(records: Sequence[Record]) -> Table:
             )
         if len(rows) >= STEPS_MAX:
             break
-    columns = ("When", "Step", "Action", "Pod", "Metric", "Unit", "Releases", "Gap after", "Result")
+    columns = ("Time", "Step", "Action", "Pod", "Metric", "Unit", "Releases", "Gap after", "Result")
     return Table("Actions", columns, tuple(rows[:STEPS_MAX]), ("Step", "Releases", "Gap after"))
 
 
@@ -249,7 +249,7 @@ class SortedPods(NamedTuple):
     """The result by pod: `evicted`, `held`, `planned`, or the server's answer."""
 
     def outcome_of(self, pod: ObservedPod) -> str:
-        """Return what became of a pod; empty if nothing was meant for it."""
+        """Return the result for a pod; empty if it had no action."""
         return self.outcomes.get(text(pod.key), "")
 
     def used_by(self, pod: ObservedPod) -> float | None:
