@@ -240,7 +240,7 @@ STANDING_COLOURS = {"problem": "bad", "acted": "good", "held": "held", "preview"
 
 
 def overview(records: Sequence[Record]) -> Page:
-    """Return the page of all balancers: subjects with a problem, then each balancer; records are newest first."""
+    """Return the page of all balancers: subjects with a problem first; records are newest first."""
     by_balancer = {name: [one for one in records if one.balancer == name] for name in BALANCERS}
     groups = [own for found in map(by_subject, by_balancer.values()) for own in found.values()]
     troubles = [own[0] for own in groups if standing_of(own[0]) == "problem"]
