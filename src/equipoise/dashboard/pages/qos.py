@@ -80,7 +80,7 @@ def _facts(numbers: Json, node: Json) -> Iterator[Fact]:
     keys = ("pods", "eligible", "unknown", "budget")
     pods, eligible, unknown, budget = (numbers[key].count for key in keys)
     if pods is not None:
-        yield Fact("Pods", f"{pods:,}", "" if eligible is None else f"{eligible:,} may be acted on now")
+        yield Fact("Pods", f"{pods:,}", "" if eligible is None else f"{eligible:,} eligible for actions")
     if unknown and any(rule.is_crossed for rule in _rules_of(numbers)):
         yield Fact("Unknown", counted(unknown, "pod"), "whose usage could not be read")
     if budget is not None:
@@ -273,20 +273,20 @@ def _in_order(found: SortedPods | None, at: float) -> Chart | None:
     unit = "MiB" if found.metric.resource is NodeResource.MEMORY else "cores"
     names = [f"{position}." for position in range(1, len(shown) + 1)]
     done = sum(found.outcome_of(pod) in COLOURS for pod in found.pods)
-    more = f" The first {PODS_MAX} are drawn." if len(found.pods) > PODS_MAX else ""
+    more = f" The first {PODS_MAX} are shown." if len(found.pods) > PODS_MAX else ""
     first = shown[0]
     words = (
-        f"{counted(len(found.pods), 'pod')} in the order of acting for {found.metric.name} at {moment(at)}; "
-        f"the first, {text(first.key)}, uses {amount(found.used_by(first), unit)}; {done} acted on.{more}"
+        f"{counted(len(found.pods), 'pod')} in the order of actions for {found.metric.name} at {moment(at)}; "
+        f"the first, {text(first.key)}, uses {amount(found.used_by(first), unit)}; {counted(done, 'pod')} acted on.{more}"
     )
-    return Chart("Pods in the order of acting", by_name(unit, names, list(_rows(found, shown))), words)
+    return Chart("Pods in the order of actions", by_name(unit, names, list(_rows(found, shown))), words)
 
 
 def _rows(found: SortedPods, pods: Sequence[ObservedPod]) -> Iterator[Options]:
     """Yield the bars by result, one stacked row per result."""
-    became = [found.outcome_of(pod) for pod in pods]
-    kinds = [what if what in COLOURS else "waits" if what else "" for what in became]
-    rows = {"": ("left alone", "muted"), "waits": ("held, planned or refused", "held")}
+    results = [found.outcome_of(pod) for pod in pods]
+    kinds = [what if what in COLOURS else "waits" if what else "" for what in results]
+    rows = {"": ("no action", "muted"), "waits": ("held, planned or refused", "held")}
     rows |= {name: (name, colour) for name, colour in COLOURS.items()}
     for kind, (name, colour) in rows.items():
         if kind in kinds:
@@ -311,9 +311,9 @@ def _pods_table(found: SortedPods | None) -> Table:
         )
         for position, pod in enumerate(pods, 1)
     )
-    figures = ("Turn", "Priority", "CPU, cores", "Memory, MiB")
-    columns = ("Turn", "Pod", "Class", "Priority", "CPU, cores", "Memory, MiB", "What")
-    return Table("Pods in the order of acting", columns, rows, figures)
+    figures = ("Order", "Priority", "CPU, cores", "Memory, MiB")
+    columns = ("Order", "Pod", "Class", "Priority", "CPU, cores", "Memory, MiB", "Result")
+    return Table("Pods in the order of actions", columns, rows, figures)
 
 
 def _sorted_pods(record: Record) -> SortedPods | None:

@@ -144,7 +144,7 @@ def _description(first: Sequence[PodUsage], second: Sequence[PodUsage], threshol
         is_are = "is" if above == 1 else "are"
         sentence += f"; {above} {is_are} above the threshold of {amount(threshold, 'cores')}"
     is_cut = max(len(first), len(second)) > PODS_MAX
-    return f"{sentence}.{f' The {PODS_MAX} busiest are drawn.' if is_cut else ''}"
+    return f"{sentence}.{f' The {PODS_MAX} busiest are shown.' if is_cut else ''}"
 
 
 def _verdicts(records: Sequence[Record]) -> list[Json]:
