@@ -54,7 +54,7 @@ def test_the_first_policy_is_not_obeyed_before_its_kind_is_known_to_be_ours() ->
         assert gate.denial("", lambda: True) == FOREIGN
         gate.denial("", lambda: False)
         api.owner = None
-        assert gate.denial("", lambda: True).startswith("whose the kinds of ensurance.crane.io are")
+        assert gate.denial("", lambda: True).startswith("the controller that manages the definitions of")
         assert gate.is_unknown
         time.sleep(RETRY_SECONDS)
         api.owner = "equipoise"
@@ -69,7 +69,7 @@ def test_a_preview_and_a_take_over_ask_nobody_and_another_hand_stops_both() -> N
         assert "Preview" in _gate(api, player.url, Time(), is_enforced=False).denial("", lambda: True)
         for takes_over in (True, False):
             gate = _gate(api, player.url, Time(), takes_over=takes_over)
-            assert "pod d/x is Crane's own agent" in gate.denial("d/x", lambda: True)
+            assert "pod d/x is Crane's agent" in gate.denial("d/x", lambda: True)
     assert api.looks == 0
 
 

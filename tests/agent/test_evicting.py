@@ -114,9 +114,7 @@ def test_a_ledger_that_cannot_be_read_keeps_the_pod() -> None:
         agent = ledger_evictor(client, KubernetesActuator(client))
         came = agent.evict(ACTION, OF_SET, NOW)
         assert came.result == "Fenced"
-        assert came.detail.startswith(
-            "what was done to its workload before is unknown: its content is invalid"
-        )
+        assert came.detail.startswith("the ledger of its workload could not be read: its content is invalid")
         assert agent.evict(ACTION, NodePod("shop", "web-1", "u1"), NOW).result == "Accepted"
 
 

@@ -73,7 +73,9 @@ def test_a_damaged_state_file_is_put_aside_once(case: str, tmp_path: Path) -> No
     path = tmp_path / "state.json"
     path.write_text(DAMAGED[case])
     file = StateFile(path, "boot")
-    with pytest.raises(WorldFailed, match=r"state\.json: not what was written .* it is kept as"):
+    with pytest.raises(
+        WorldFailed, match=r"state\.json: the state file is damaged .* the file was renamed to"
+    ):
         file.load()
     assert path.with_suffix(".damaged").read_text() == DAMAGED[case]
     assert file.load() == AgentState("boot")
@@ -131,7 +133,8 @@ def test_cleanup_fails_until_everything_is_given_back_and_then_finds_nothing(tmp
         words = ("agent", *where, "--kubeconfig", said.kubeconfig or "", "--journal", "", "--cleanup")
         done = equipoise(*words)
         assert (done.returncode, quota.read_text()) == (1, "5000 100000")
-        assert "d/a: Unknown: nobody tells what c may use now\n0 given back on n1.\n" in done.stdout
+        why = "the CPU limit of container c is unknown: its pod was not found"
+        assert f"d/a: Unknown: {why}\n0 given back on n1.\n" in done.stdout
         assert done.stderr == "error: node n1: 1 could not be given back; --cleanup tries again\n"
         api.add(PODS, running_pod())
         done = equipoise(*words)

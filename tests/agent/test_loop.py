@@ -186,7 +186,7 @@ def test_memory_is_reclaimed_until_the_measured_gap_is_closed() -> None:
     scene.machine.yields = 0.5  # the kernel gets half of what was asked for
     (done,) = scene.rounds(1)
     assert [outcome.action.pod for outcome in done.outcomes] == ["d/a", "d/b", "d/c"]
-    assert [outcome.detail for outcome in done.outcomes] == ["20 bytes were released"] * 3
+    assert [outcome.detail for outcome in done.outcomes] == ["20 bytes of memory reclaimed"] * 3
     assert done.decision.reason.code == "Throttle"
     assert sum(scene.machine.memory.values()) == 90
     assert scene.rounds(1)[0].outcomes == []

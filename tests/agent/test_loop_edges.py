@@ -130,7 +130,9 @@ def test_a_container_that_nobody_tells_of_for_a_while_stays_ours() -> None:
     scene.rounds(1)
     assert "a00000000" in scene.disk.content.throttled
     unknown = [one for one in scene.loop.restore_all() if one.result == "Unknown"]
-    assert [(one.action.pod, one.detail) for one in unknown] == [("d/a", "nobody tells what c may use now")]
+    assert [(one.action.pod, one.detail) for one in unknown] == [
+        ("d/a", "the CPU limit of container c is unknown: its pod was not found")
+    ]
     assert scene.machine.quotas["a00000000"] == 250000  # not unlimited: its limit is not known to be none
     scene.around.all_pods[0] = pod
     scene.machine.wanted = dict.fromkeys(scene.machine.wanted, 0.1)

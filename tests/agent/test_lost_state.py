@@ -237,8 +237,8 @@ def test_what_cannot_be_told_is_said_and_left(case: str, tmp_path: Path) -> None
         assert quota.read_text() == THROTTLED
         (said,) = [one for one in api.events if one["involvedObject"]["kind"] == "Pod"]
         assert (said["reason"], said["type"]) == ("QuotaUnclear", "Warning")
-        assert said["message"].startswith("container c has a CPU quota of 5000 us and asks for ")
-        assert said["message"].endswith(f"it is left as it is, since {why}")
+        assert said["message"].startswith("container c has a CPU quota of 5 ms per period, but it")
+        assert said["message"].endswith(f"The quota is not changed: {why}")
         assert "equipoise_agent_unclear_quotas 1.0" in _metrics(agent)
         (outcome,) = agent.clean_up()
         assert (outcome.result, outcome.detail) == ("Unknown", said["message"])
@@ -298,8 +298,8 @@ def test_another_agents_quotas_are_not_taken_for_ours(tmp_path: Path) -> None:
             agent.restore("the agent ends")
             assert quota.read_text() == THROTTLED
             (said,) = [one for one in api.events if one["involvedObject"]["kind"] == "Pod"]
-            assert "another" not in said["message"]
-            assert ("somebody else's" if owner == "crane" else "Crane's own agent") in said["message"]
+            why = "managed by another controller" if owner == "crane" else "is Crane's agent"
+            assert why in said["message"]
 
 
 @pytest.mark.parametrize("is_damaged", [True, False])

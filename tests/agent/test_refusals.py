@@ -57,8 +57,8 @@ def test_what_blocks_is_said_in_the_decision() -> None:
     *_, done = scene.rounds(6)
     assert done.decision.reason.code == "NoEligiblePods"
     assert done.decision.reason.sentence.endswith(
-        "d/00 stays, since its eviction was refused 2 times in a row and is asked for again at 08:01:40Z: "
-        "said so."
+        "d/00 is not evicted: its eviction was refused 2 times in a row and will be tried again at "
+        "08:01:40Z. The answer was: said so."
     )
     assert done.decision.reason.numbers["refused"] == 1
 
@@ -68,13 +68,13 @@ def test_what_came_of_a_plan_that_was_refused_is_told(tmp_path: Path) -> None:
     scene = _scene(5, 4)
     scene.around.answers["00"] = BLOCKED
     *_, done = scene.rounds(2)
-    assert "evicting d/00 releases" in done.decision.reason.sentence
+    assert "Evicting d/00 releases" in done.decision.reason.sentence
     api = Api()
     with agent_of(api, tmp_path) as agent:
         EventReporter(agent.log, agent.actuator, agent.node_api).report(done)
     assert len(api.events) == 3
     for event in api.events:
-        assert event["message"].endswith(" What came of it: d/00 Blocked, d/01 Accepted.")
+        assert event["message"].endswith(" Results: d/00 Blocked, d/01 Accepted.")
     smooth = _scene(5, 4).rounds(2)[-1]
     assert deviation(smooth.decision, smooth.outcomes) == ""
 

@@ -115,7 +115,7 @@ def test_rounds_that_fail_make_it_unready_and_not_ill(tmp_path: Path) -> None:
     boot.parent.mkdir(parents=True)
     boot.write_text("b")
     with _running(Api(), tmp_path, proc=str(proc)) as running:
-        wait_until(lambda: "rounds failed: " in running.asked("readyz")[1], "failures to be said", 60)
+        wait_until(lambda: "cycles failed: " in running.asked("readyz")[1], "failures to be said", 60)
         assert running.asked("readyz")[1].endswith("stat: expected CPU times in its first line\n")
         assert running.asked("healthz") == (200, "ok\n")
 

@@ -70,7 +70,7 @@ def test_a_bug_costs_a_round_and_not_the_agent(
             for _ in range(FAILURES_MAX):
                 agent.runner.run_once()
             (said,) = agent.readiness_errors()
-            assert said == "the last 5 rounds failed: unexpected ZeroDivisionError: a bug about one pod"
+            assert said == "the last 5 cycles failed: unexpected ZeroDivisionError: a bug about one pod"
         metrics = generate_latest(agent.registry).decode()
         bugs = 10.0 if place == "reading the pods" else 5.0  # the search for what is throttled reads them too
         assert f"equipoise_agent_round_bugs_total {bugs}" in metrics
@@ -93,7 +93,7 @@ def test_where_a_bug_is_is_logged_once_in_ten_minutes(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in said.getvalue().splitlines()]
     assert ["traceback" in line for line in lines] == [True, False, True, False, False, True]
     assert [line["level"] for line in lines] == ["error"] * 4 + ["warning", "error"]
-    assert all(line["message"].startswith("a round failed") for line in lines)
+    assert all(line["message"].startswith("the cycle failed") for line in lines)
 
 
 def test_a_failure_of_which_no_encoder_takes_the_words_is_logged(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_an_agent_that_refuses_to_start_beside_cranes_gives_back_what_it_left(tm
     api.add(PODS, document)
     with agent_of(api, tmp_path, is_enforced=True) as agent:
         quota = _left(tmp_path, agent)
-        with pytest.raises(WorldFailed, match="Crane's own agent"):
+        with pytest.raises(WorldFailed, match="is Crane's agent"):
             agent.run()
         assert quota.read_text() == "max 100000"
 

@@ -129,4 +129,4 @@ def test_a_pod_qos_that_allows_an_unknown_action_holds_and_is_said() -> None:
     assert [one.actions for one in policy_.pods] == [("evict", "evct")]
     (said,) = problems
     assert said.startswith("PodQOS batch: spec.allowedActions[1]: expected the name of an AvoidanceAction")
-    assert said.endswith("got 'evct'; this entry allows nothing")
+    assert said.endswith("got 'evct'; the entry has no effect")

@@ -65,7 +65,7 @@ def test_a_signal_ends_the_demo_its_dashboard_and_its_redis(tmp_path: Path, numb
             process.kill()
             process.communicate()
     assert (process.returncode, err) == (0, "")
-    assert "The demo is over." in out
+    assert "The demo has stopped." in out
     assert left_behind(str(tmp_path)) == []
     assert list(tmp_path.iterdir()) == []
 

@@ -18,30 +18,30 @@ from tests.support.demo.processes import left_behind
 BALANCERS = ("rotation", "recommendation", "proportional", "qos", "pools")
 SHAPE = {
     "rotation": [
-        r"above │ a pod is hot",
-        r"web-\w{5} +█+.* \d+ % goes in wave 1",
+        r"a pod above │ is hot",
+        r"web-\w{5} +█+.* \d+% evicted in wave 1",
         r"after \d waves",
         r"\d\d:\d\d +Rotate +",
         r"The rotation of \d pods in \d waves ended because",
-        r"→ hottest pod \d+ % → \d+ % of target, predicted \d+ %; \d pods in \d waves",
+        r"→ hottest pod \d+% → \d+% of the target, \d+% predicted. \d pods evicted in \d waves",
     ],
     "recommendation": [
         r"usage +[▁▂▃▄▅▆▇█]+│[▁▂▃▄▅▆▇█]+ ",
         r"\d\d:\d\d +Recommend +",
-        r"→ HPA of \d+ to \d+ at \d+ % made; 12 → \d+ replicas",
+        r"→ HPA created: \d+ to \d+ replicas at \d+%. 12 → \d+ replicas",
     ],
     "proportional": [
         r"cores +[▁▂▃▄▅▆▇█]+ \d+ to \d+",
-        r"target +[▁▂▃▄▅▆▇█]+ \d+m to \d+m",
+        r"target +[▁▂▃▄▅▆▇█]+ [\d.]+ to [\d.]+",
         r"applied +[▁▂▃▄▅▆▇█]+ \d+ changes",
         r"\d\d:\d\d +Set +The cluster has ",
-        r"→ CPU request \d+m → \d+m → \d+m",
+        r"→ CPU request [\d.]+ → [\d.]+ → [\d.]+ cores",
     ],
     "qos": [
-        r"─ 5000m",
+        r"─ 5 cores",
         r"\d\d:\d\d +Throttle",
         r"\d\d:\d\d +Restore",
-        r"→ node usage [\d.]+ → [\d.]+ of 8 cores, waterline 5",
+        r"→ node usage [\d.]+ → [\d.]+ of 8 cores, with a waterline of 5",
     ],
     "pools": [
         r"gold +exclusive +4 → 6 → 4 +4 ",

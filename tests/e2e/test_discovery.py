@@ -220,7 +220,7 @@ def test_a_tenants_prometheus_is_never_asked_and_only_hinted_at(
         now[0] += MISSING_SECONDS + 1
         with pytest.raises(NotFound, match=re.escape(hint)):
             chosen.metrics()
-        assert "thanos-query:web has gone from the cluster" in said.getvalue()
+        assert "thanos-query:web no longer exists" in said.getvalue()
         assert asked == []
         assert find(api, [tenant]).transport.namespace == tenant  # but where somebody names it
         assert asked

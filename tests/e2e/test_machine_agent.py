@@ -191,5 +191,5 @@ def test_a_breach_is_throttled_and_given_back_after_a_kill(driver: str, new_mach
     assert found["throttled"] == found["written"] == found["after_kill"]
     assert found["used"] <= 400
     assert (found["restored"], found["state"]) == ("max", {})
-    assert "not what was written" in found["said"]
+    assert "the state file is damaged" in found["said"]
     assert (found["lowered"], found["recovered"]) == ([30000], "max")

@@ -339,4 +339,4 @@ def test_it_refuses_to_start_beside_cranes_own_agent(
         check=False,
     )
     assert done.returncode == 1
-    assert "is Crane's own agent" in done.stderr.splitlines()[-1]
+    assert "is Crane's agent" in done.stderr.splitlines()[-1]

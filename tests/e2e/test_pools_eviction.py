@@ -59,7 +59,7 @@ def test_a_full_redis_removes_live_calls_first_so_it_is_not_served_from(start_re
     done = equipoise("pools", "serve", "--redis", server.url, "--address", "127.0.0.1:0", seconds=60)
     assert (done.returncode, done.stdout) == (1, "")
     assert "maxmemory-policy is volatile-lru" in done.stderr
-    assert "set maxmemory-policy to noeviction, or accept it with --accept-eviction" in done.stderr
+    assert "set maxmemory-policy to noeviction, or accept the risk with --accept-eviction" in done.stderr
 
 
 def test_a_full_redis_that_evicts_nothing_keeps_every_call(start_redis: StartRedis) -> None:

@@ -153,8 +153,8 @@ def _is_ready(pod: dict[str, Any]) -> bool:
 
 def _turn(replica: Replica) -> str:
     """Say whether a replica leads, by its own words."""
-    said = [line["message"] for line in replica.lines() if "this process leads" in line["message"]]
-    return "" if not said else "follows" if "no more" in said[-1] else "leads"
+    said = [line["message"] for line in replica.lines() if line["message"].startswith("this process is")]
+    return "" if not said else "follows" if "no longer" in said[-1] else "leads"
 
 
 def _deeds(replica: Replica) -> list[str]:

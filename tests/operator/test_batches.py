@@ -78,11 +78,11 @@ def test_a_worker_that_died_between_batches_costs_one_batch_at_most(shared: Batc
 def test_a_batch_past_its_deadline_is_ended_with_its_worker(shared: Batches) -> None:
     """A hung worker, also one that is stopped and reads nothing, holds nobody up."""
     shared.submit(work.add, 0, 0)
-    with pytest.raises(BatchLost, match=r"did not end within 0\.3 s"):
+    with pytest.raises(BatchLost, match=r"did not finish within 0\.3 s"):
         shared.submit(work.hang, deadline_seconds=0.3)
     worker = shared.submit(work.worker_id)
     os.kill(worker, signal.SIGSTOP)
-    with pytest.raises(BatchLost, match=r"did not end within 0\.3 s"):
+    with pytest.raises(BatchLost, match=r"did not finish within 0\.3 s"):
         shared.submit(len, bytes(50_000_000), deadline_seconds=0.3)
     assert shared.submit(work.add, 2, 2) == 4
 
@@ -136,8 +136,8 @@ def test_stopping_gives_up_the_batch_under_way_and_begins_no_other() -> None:
     assert begun.wait(WAIT_SECONDS)
     batches.stop()
     thread.join(WAIT_SECONDS)
-    assert lost == ["the batch was given up: the operator is stopping"]
-    with pytest.raises(BatchLost, match="not begun"):
+    assert lost == ["the batch was cancelled: the operator is stopping"]
+    with pytest.raises(BatchLost, match="not started"):
         batches.submit(work.add, 1, 1)
     eventually(lambda: not os.path.exists(f"/proc/{worker}"))  # noqa: PTH110
 
@@ -182,6 +182,6 @@ def test_an_operator_that_stops_takes_no_batch_for_guilty() -> None:
     isolation.begin(0.0, StoppingLeadership(LeaselessLeadership(lambda: 0.0), stopping))
     stopping.set()
     batches.stop()
-    with pytest.raises(BatchLost, match="not begun"):
+    with pytest.raises(BatchLost, match="not started"):
         isolation.each(range(6), lambda some: batches.submit(work.double_but, some, 4), str)
     assert isolation.failed == []

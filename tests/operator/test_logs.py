@@ -140,5 +140,5 @@ def test_a_lasting_complaint_is_told_once_and_its_end_too() -> None:
     assert [line["message"] for line in lines()] == [
         "lease: refused",
         "lease: refused again",
-        "lease: well again",
+        "lease: recovered",
     ]

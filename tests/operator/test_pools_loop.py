@@ -178,7 +178,7 @@ def test_a_redis_that_evicts_keys_fails_the_cycle_until_it_is_accepted() -> None
         with pytest.raises(SetUpWrong) as refused:
             refusing.snapshot()
         assert "maxmemory-policy is allkeys-lfu" in str(refused.value)
-        assert "or accept it with pools.acceptEviction" in str(refused.value)
+        assert "or accept the risk with pools.acceptEviction" in str(refused.value)
         with pytest.raises(BadInput, match="voice:tier:config"):
             accepting.snapshot()
         accepting.close()

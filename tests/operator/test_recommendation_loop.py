@@ -69,7 +69,8 @@ def test_an_operator_without_the_kinds_lives_and_says_it_once(
         shell.start()
         try:
             address = f"http://127.0.0.1:{shell.server.port}"
-            eventually(lambda: any(line["message"].startswith("this process leads") for line in lines()))
+            led = "this process is the leader"
+            eventually(lambda: any(line["message"].startswith(led) for line in lines()))
             eventually(lambda: _cycles_done(get(f"{address}/metrics")[1]) >= 4)
             assert get(f"{address}/readyz") == (200, "ok\n")
         finally:

@@ -109,6 +109,6 @@ def test_a_message_is_logged_again_after_a_minute_with_a_count() -> None:
     assert logged("out of descriptors", OSError()) == "out of descriptors"
     now[0] = QUIET_SECONDS
     assert (
-        logged("out of descriptors\nsocket 8") == "out of descriptors\nsocket 8 (7 more like it in between)"
+        logged("out of descriptors\nsocket 8") == "out of descriptors\nsocket 8 (7 similar lines suppressed)"
     )
     assert sum(logged(f"unheard of {number}") is not None for number in range(10_000)) <= 101

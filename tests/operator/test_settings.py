@@ -121,7 +121,7 @@ def test_a_bad_file_is_refused_by_its_name_and_the_field(tmp_path: Path, text: s
         (
             {"EQUIPOISE_LEASE_NAME": "a", "EQUIPOISE_LEASE__NAME": "b"},
             [],
-            "expected the same as EQUIPOISE_LEASE_NAME",
+            "expected the value of EQUIPOISE_LEASE_NAME",
         ),
         ({}, ["lease.name=Not A Name"], "--set lease.name: "),
         ({}, ["lease.nmae=x"], "--set lease.nmae: unknown key"),
@@ -164,7 +164,10 @@ def test_a_misspelt_variable_is_pointed_out() -> None:
     """It is ignored, but not in silence."""
     found = effective(None, {"EQUIPOISE_LEASE_NMAE": "x", "EQUIPOISE_TESTBED": "y"}, {})
     assert found.warnings == (
-        "environment variable EQUIPOISE_LEASE_NMAE is not known, and was ignored; EQUIPOISE_LEASE_NAME is",
+        (
+            "environment variable EQUIPOISE_LEASE_NMAE is unknown and was ignored; did you mean "
+            "EQUIPOISE_LEASE_NAME?"
+        ),
     )
 
 

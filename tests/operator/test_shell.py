@@ -27,7 +27,7 @@ def test_it_is_ready_when_a_cycle_has_gone_well() -> None:
 
     with standing(ScriptedLoop(script)) as shell:
         assert shell.get("/healthz") == (200, "ok\n")
-        assert shell.get("/readyz") == (503, "loop rotation: no cycle has gone well yet\n")
+        assert shell.get("/readyz") == (503, "loop rotation: no cycle has succeeded yet\n")
         gate.set()
         eventually(lambda: shell.get("/readyz") == (200, "ok\n"))
 
@@ -158,8 +158,8 @@ def test_a_turn_that_fails_in_every_cycle_is_logged_once_counted_always_and_spoi
         eventually(lambda: shell.get("/readyz")[0] == 200)
         eventually(lambda: loop.cycles >= 4)
         said = [
-            ("error", "the turn of shop/api and 1 more failed, and the rest went on: KeyError: 'x'"),
-            ("warning", "the turn of shop/db failed, and the rest went on: 403"),
+            ("error", "shop/api and 1 more failed in this cycle, others were not affected: KeyError: 'x'"),
+            ("warning", "shop/db failed in this cycle, others were not affected: 403"),
         ]
         assert told() == said
         ahead[0] = 3601.0

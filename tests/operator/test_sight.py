@@ -125,7 +125,7 @@ def test_a_chosen_prometheus_that_is_silent_stays_the_choice(monkeypatch: pytest
         behind["monitoring/prometheus:web"] = ONE
         assert metrics.scalar("1", 0.0) == 1.0
     (line,) = lines()
-    assert line["message"].startswith("the Prometheus monitoring/prometheus:web is used: ")
+    assert line["message"].startswith("using the Prometheus monitoring/prometheus:web: ")
 
 
 def test_a_chosen_prometheus_that_is_gone_is_looked_for_again_and_told() -> None:
@@ -154,10 +154,10 @@ def test_a_chosen_prometheus_that_is_gone_is_looked_for_again_and_told() -> None
         with pytest.raises(NotFound, match="no Prometheus in namespace monitoring"):
             chosen.metrics()
     assert [line["message"].partition(": ")[0] for line in lines()] == [
-        "the Prometheus monitoring/prometheus:web is used",
-        "the Prometheus monitoring/prometheus:web has gone from the cluster",
-        "the Prometheus monitoring/thanos-query:web is used",
-        "the Prometheus monitoring/thanos-query:web has gone from the cluster",
+        "using the Prometheus monitoring/prometheus:web",
+        "the Prometheus monitoring/prometheus:web no longer exists; searching for another",
+        "using the Prometheus monitoring/thanos-query:web",
+        "the Prometheus monitoring/thanos-query:web no longer exists; searching for another",
     ]
 
 
@@ -204,5 +204,5 @@ def test_several_namespaces_look_like_one_cluster() -> None:
 def test_a_namespace_that_is_not_watched_is_unknown_not_empty() -> None:
     """Nothing may be concluded from what nobody looked at."""
     seen = MultiNamespaceCluster({"shop": _cluster("shop")})
-    with pytest.raises(WorldFailed, match="namespace pay: it is not watched"):
+    with pytest.raises(WorldFailed, match="namespace pay is not watched"):
         seen.pods("pay")

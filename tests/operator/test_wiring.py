@@ -88,7 +88,7 @@ def test_a_shell_leads_sees_and_lets_go(tmp_path: Path, cluster: tuple[EmptyClus
     assert wirings[0].leadership.epoch() is None
     messages = [line["message"] for line in lines()]
     epoch = next(epoch for _, epoch in seen if epoch is not None)
-    assert f"this process leads now, in epoch {epoch}" in messages
+    assert f"this process is the leader, in epoch {epoch}" in messages
     assert {pods for pods, _ in seen} == {0}
     assert messages[-1] == "stopped"
     # A machine that stands still for a moment is warned of; nothing may have gone wrong.

@@ -79,7 +79,7 @@ def test_a_server_that_evicts_is_refused_until_it_is_set_right(evicting: str, pe
     with pytest.raises(SetUpWrong) as refused:
         _status(remote)
     assert FOUND in str(refused.value)
-    assert f"{WANTED}, or accept it with --accept-eviction" in str(refused.value)
+    assert f"{WANTED}, or accept the risk with --accept-eviction" in str(refused.value)
     accepting = RemotePools(lambda: evicting, "voice", accepts_eviction=True)
     assert accepting.ask(lambda pools: pools.allocate("c1")).pod == "a-0"
     person.config_set("maxmemory-policy", "noeviction")

@@ -77,7 +77,7 @@ BAD = {
     "no call": (b"{}", "call: expected a text"),
     "a number": (b'{"call": 1}', "Expected `str`"),
     "unknown": (b'{"call": "c", "teir": "gold"}', "teir"),
-    "not its own": (b'{"call": "c", "uid": "u"}', "uid: allocate takes call, tier"),
+    "not its own": (b'{"call": "c", "uid": "u"}', "uid: unknown field; allocate takes call, tier"),
     "spaces": (b'{"call": "a b"}', "call: expected 1 to 256 printable characters without spaces"),
     "line break": (b'{"call": "a\\nb"}', "call: expected"),
     "too long a name": (json.dumps({"call": "c" * 257}).encode(), "call: expected"),
@@ -133,7 +133,7 @@ def test_an_answer_that_is_lost_is_unknown_and_asking_again_is_safe(url: str, cl
         client.execute_command("CLIENT", "PAUSE", "120000", "WRITE")
         lost = caller.ask("allocate", call="c1")
         assert (lost.status, lost.document["outcome"]) == (503, "unknown")
-        assert "To ask for the same again is safe" in lost.document["sentence"]
+        assert "Repeat the request, which is safe" in lost.document["sentence"]
         client.execute_command("CLIENT", "UNPAUSE")
         until(lambda: caller.ask("allocate", call="c1").status == 200)
         assert client.scard("voice:pool:gold:available") == 1

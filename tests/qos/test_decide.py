@@ -194,7 +194,7 @@ def test_what_cannot_be_quantified_acts_on_all_within_the_budget(metric: str) ->
     assert (decision["reason"], names(decision)) == ("Evict", ["young", "p1", "p2"])
     assert decision["numbers"]["gaps"]["evict"] == {metric: None}
     assert (decision["numbers"]["budget"], decision["numbers"]["cut_by_budget"]) == (3, 5)
-    assert "cut 5 more evictions" in decision["sentence"]
+    assert "holds 5 more evictions" in decision["sentence"]
 
 
 def test_one_unquantifiable_metric_among_several_acts_on_all() -> None:
@@ -216,7 +216,7 @@ def test_usage_that_cannot_be_read_again_acts_on_all() -> None:
     unread = plan(document | {"fresh": {"cpu_total_usage": None}})
     assert names(unread) == ["a", "b", "c"]
     assert unread["numbers"]["gaps"]["evict"] == {"cpu_total_usage": None}
-    assert "could not be read afresh" in unread["sentence"]
+    assert "could not be read a second time" in unread["sentence"]
     less = plan(document | {"fresh": {"cpu_total_usage": 6500}})
     assert less["numbers"]["gaps"]["evict"] == {"cpu_total_usage": 500}
     gone = plan(document | {"fresh": {"cpu_total_usage": 5000}})
@@ -277,7 +277,7 @@ def test_a_preview_rule_does_nothing() -> None:
     asked = policy(rule("cpu_total_usage", 6000, "evict", strategy="Preview"))
     decision = plan(node({"cpu_total_usage": 8000}, [pod("a", 3)], asked))
     assert (decision["reason"], decision["actions"]) == ("BelowWaterlines", [])
-    assert "previewed" in decision["sentence"]
+    assert "strategy is Preview" in decision["sentence"]
 
 
 def test_protected_pods_are_never_acted_on() -> None:
@@ -354,7 +354,7 @@ def test_many_waterlines_are_counted(count: int, said: str) -> None:
     """Four are named."""
     rules = [rule("cpu_total_usage", 1000 + n, "evict", name=f"r{n}") for n in range(count)]
     decision = plan(node({"cpu_total_usage": 8000}, [pod("a", 3)], policy(*rules)))
-    assert f" and {said} crossed: evicting d/a" in decision["sentence"]
+    assert f" and {said} crossed. Evicting d/a" in decision["sentence"]
 
 
 def test_what_ended_pods_used_is_said_where_none_is_terminating() -> None:
@@ -362,5 +362,5 @@ def test_what_ended_pods_used_is_said_where_none_is_terminating() -> None:
     made = read_plan_file(node({"cpu_total_usage": 6500}, [pod("a", 6.5)], CPU), "node.yaml", AT)
     seen = msgspec.structs.replace(made.seen, released_cpu_nanos=900 * 10**6)
     said = decide(made.policy, seen, made.memory).decision.reason.sentence
-    used = "what pods used that have ended or were throttled since"
-    assert said == f"cpu_total_usage is above the waterline only by {used}."
+    used = "pods that have since ended or been throttled"
+    assert said == f"cpu_total_usage is above the waterline only because of {used}."

@@ -94,7 +94,7 @@ def test_a_cool_down_that_began_in_the_future_lasts_no_longer_than_itself() -> N
     state = {"throttled": ["d/a"], "lastTrigger": "2036-01-01T00:00:00Z"}
     found = plan(node({"cpu_total_usage": 100}, [throttled], asked, state=state, now="2026-01-01T00:00:00Z"))
     assert found["reason"] == "HeldByCooldown"
-    assert found["sentence"].endswith("the cool-down of throttle lasts another 5m.")
+    assert found["sentence"].endswith("The cool-down of action throttle ends in 5m.")
 
 
 @pytest.mark.parametrize("waterline", [100, 6000, 290_000])

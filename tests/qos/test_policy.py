@@ -72,11 +72,11 @@ PARTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "the same name twice": (
         EVICT,
-        "policies[5].metadata.name: expected a different name in each AvoidanceAction",
+        "policies[5].metadata.name: expected a unique name for each AvoidanceAction",
     ),
     "a PodQOS for nobody": (
         pod_qos(allowedActions=["evict"]),
-        "policies[5].spec: expected labelSelector or scopeSelector",
+        "policies[5].spec: expected labelSelector, scopeSelector or both",
     ),
     "a priority range that is none": (
         pod_qos(
@@ -136,7 +136,7 @@ FIELDS: dict[str, tuple[str, Any, str]] = {
     "a metric that is none": (
         "node.usage",
         {"cpu": 1},
-        "node.usage: expected metrics such as cpu_total_usage, got 'cpu'",
+        "node.usage: expected the name of a metric such as cpu_total_usage, got 'cpu'",
     ),
     "negative usage": (
         "node.usage",

@@ -67,7 +67,7 @@ def test_the_walk_stops_when_the_gap_is_closed_and_skips_who_releases_nothing() 
     assert decision["numbers"]["left"]["throttleDown"] == {"cpu_total_usage": -100}
     short = plan(node({"cpu_total_usage": 9000}, pods, DOWN))
     assert names(short) == ["a", "c", "d"]
-    assert "is left over" in short["sentence"]
+    assert short["sentence"].endswith("A gap of 1.9 cores of cpu_total_usage remains.")
 
 
 def test_memory_is_reclaimed_from_the_sorted_pods() -> None:
@@ -209,4 +209,4 @@ def test_what_no_policy_throttles_any_more_is_given_back_at_once() -> None:
     decision = plan(node({"cpu_total_usage": 15000}, pods, state={"throttled": ["d/a", "d/b"]}))
     assert decision["reason"] == "Restore"
     assert [one["quota"] for one in decision["actions"]] == [{"c": 400000}, {"c": -1}]
-    assert decision["sentence"].endswith("no policy throttles them any more.")
+    assert decision["sentence"].startswith("No policy throttles d/a and d/b any more.")

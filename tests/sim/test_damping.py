@@ -85,7 +85,7 @@ def test_a_policys_own_settings_are_used() -> None:
     rules[0]["function"]["segments"] = [{"at": 0, "every": 3}]
     ways = {way.name: way for way in strategies(read_spec(document, "x"), START)}
     assert ways["delay by both"].settings == "down after 7 cores, or 1m"
-    assert (ways["segments"].settings, ways["quantization"].settings) == ("the policy's", "the policy's")
+    assert (ways["segments"].settings, ways["quantization"].settings) == ("as in the policy",) * 2
     assert "as written" in ways
     assert "as written" not in WAYS
     history = SizeHistory([0, 10_000], [CLUSTER.sized(30), CLUSTER.sized(31)])

@@ -74,7 +74,7 @@ def test_websockets_and_idle_connections_keep_no_probe_out(tmp_path: Path) -> No
         assert process.wait(60) == 0
     said = log.read_text()
     assert said.count("\n") <= 5, said
-    assert "refused, as too many were under way" in said
+    assert "refused: too many requests in progress" in said
 
 
 def _frame(kind: int, data: bytes) -> bytes:

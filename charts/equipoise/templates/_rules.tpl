@@ -96,7 +96,7 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 {{- end -}}
 
 {{- define "equipoise.rules.rotation.cluster" -}}
-# What users ask for; read again by name where a status was written by somebody else meanwhile.
+# The policies; read again by name if another writer has changed the status.
 - apiGroups: ["equipoise.dev"]
   resources: ["rotationpolicies"]
   verbs: ["get", "list", "watch"]
@@ -111,7 +111,7 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 - apiGroups: ["equipoise.dev"]
   resources: ["ledgers"]
   verbs: ["get", "list", "create", "update"]
-# Whose autoscaler is paused: a workload that somebody holds still is left alone. Without KEDA there is none.
+# Autoscalers that are paused: their workloads are not changed. Without KEDA there are none.
 - apiGroups: ["keda.sh"]
   resources: ["scaledobjects"]
   verbs: ["list"]
@@ -128,7 +128,7 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 {{- end -}}
 
 {{- define "equipoise.rules.recommendation.cluster" -}}
-# What users ask for, and the advice that they have; read again by name where somebody else wrote meanwhile.
+# The Analytics and Recommendations; read again by name if another writer has changed them.
 - apiGroups: ["analysis.crane.io"]
   resources: ["analytics", "recommendations"]
   verbs: ["get", "list", "watch"]
@@ -182,7 +182,7 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 {{- end -}}
 
 {{- define "equipoise.rules.proportional.cluster" -}}
-# What users ask for; read again by name where a status was written by somebody else meanwhile.
+# The policies; read again by name if another writer has changed the status.
 - apiGroups: ["scalingpolicy.kope.io"]
   resources: ["scalingpolicies"]
   verbs: ["get", "list", "watch"]
@@ -357,7 +357,7 @@ subjects:
 - apiGroups: ["apps"]
   resources: ["deployments", "statefulsets", "replicasets"]
   verbs: ["get"]
-# An eviction is written down first, so that nobody else takes pods of the same workload at the same time.
+# The intent of an eviction is written first, so that no other program evicts pods of the same workload.
 - apiGroups: ["equipoise.dev"]
   resources: ["ledgers"]
   verbs: ["get", "create", "update"]

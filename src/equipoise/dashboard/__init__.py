@@ -1,1 +1,1 @@
-"""The dashboard: what the journal says, as pages. It only reads."""
+"""The dashboard: the content of the journal, as read-only pages."""

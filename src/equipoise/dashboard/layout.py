@@ -1,4 +1,4 @@
-"""The pages in a browser: what is the same on all of them, and what changes while one looks.
+"""The pages in a browser: the parts that all of them share, and live updates.
 
 Every colour is here once, for light and dark, as a variable that style sheet and charts share. Charts are
 drawn as SVG, so a variable is a colour there too: a change of theme redraws nothing.
@@ -44,7 +44,7 @@ COLOURS: dict[str, tuple[str, str]] = {
 
 FONTS = 'system-ui,-apple-system,"Segoe UI","Noto Sans","DejaVu Sans",sans-serif'
 
-STANDING_COLOURS = {"trouble": "bad", "acted": "good", "held": "held", "preview": "cold", "quiet": "ink-soft"}
+STANDING_COLOURS = {"problem": "bad", "acted": "good", "held": "held", "preview": "cold", "quiet": "ink-soft"}
 
 FAVICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><style>
 path{fill:none;stroke:#0f766e;stroke-width:2.6;stroke-linecap:round;stroke-linejoin:round}
@@ -146,7 +146,7 @@ def bar(current: str) -> None:
         f'<a href="{escape(path)}"{marks.get(path, "")}>{escape(title)}</a>' for path, title in PAGES.items()
     )
     ui.html(
-        f'<a class="skip" href="#content">To the content</a>'
+        f'<a class="skip" href="#content">Skip to content</a>'
         f'<a class="mark" href="/"><svg viewBox="0 0 32 32" aria-hidden="true">{_MARK}</svg>Equipoise</a>'
         f'<nav aria-label="Pages">{links}</nav><button type="button" data-theme-button>Theme</button>',
         sanitize=False,

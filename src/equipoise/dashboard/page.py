@@ -1,6 +1,6 @@
-"""What a page shows, as data: the pages are made without a browser, and drawn by one function.
+"""The content of a page as data: pages are made without a browser, and rendered by one function.
 
-Whoever draws may rely on this:
+The function that renders them may rely on this:
 
 - `Chart.options` are ECharts options that survive JSON: finite numbers, None, texts, lists, and mappings
   whose keys are ECharts' own words. A name from outside is never a key, so no key begins with a colon.
@@ -26,13 +26,13 @@ from equipoise.engine.balancer import BALANCERS
 
 COLOURS = ("hot", "cold", "target", "limit", "band", "actual", "muted", "good", "bad", "held")
 """The names of colours, by meaning; `band` is translucent."""
-STANDINGS = ("trouble", "acted", "held", "preview", "quiet")
-"""The standings of a decision, most urgent first; `trouble` is drawn as `bad`, `acted` as `good`."""
+STANDINGS = ("problem", "acted", "held", "preview", "quiet")
+"""The standings of a decision, most urgent first; `problem` is drawn as `bad`, `acted` as `good`."""
 SECTIONS_MAX = 12
 """The maximum number of sections: each has charts, and the browser should stay fast."""
 SUBJECT_MAX = 600
 """The maximum length of a subject: namespace, name and owner at Kubernetes' maximum."""
-NO_DECISION = "Nothing has been decided yet"
+NO_DECISION = "No decisions yet"
 
 TROUBLE_CODES = frozenset({
     Code.METRICS_INCOMPLETE, Code.AMBIGUOUS_HPA, Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE,
@@ -146,7 +146,7 @@ def standing_of(record: Record) -> str:
     decision = record.decision
     code = decision.reason.code
     if code in TROUBLE_CODES or any(one.result in TROUBLE_RESULTS for one in record.outcomes):
-        return "trouble"
+        return "problem"
     if record.outcomes:
         return "held" if all(one.result in NOT_DONE for one in record.outcomes) else "acted"
     if decision.actions or code is Code.RECOMMEND:
@@ -157,7 +157,7 @@ def standing_of(record: Record) -> str:
 def by_subject(records: Iterable[Record]) -> dict[str, list[Record]]:
     """Group records by subject, the most urgent first; of one subject, the newest first, as they came.
 
-    Subjects are in trouble now, then with actions done or held, then the newest.
+    Subjects with a problem now are first, then those with actions, then the latest.
     """
     found: dict[str, list[Record]] = {}
     for record in records:
@@ -172,20 +172,20 @@ def by_subject(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 def tallies(groups: Iterable[Sequence[Record]]) -> tuple[Fact, ...]:
-    """Return the counts of subjects in trouble now, and of standings in all records."""
+    """Return the counts of subjects that need attention now, and of standings in all records."""
     standings = [[standing_of(record) for record in group] for group in groups]
     if not standings:
         return ()
     counts = Counter(chain.from_iterable(standings))
     return (
         Fact(
-            "In trouble",
-            figure(sum(own[0] == "trouble" for own in standings)),
-            "subjects whose newest decision wants a look",
+            "Need attention",
+            figure(sum(own[0] == "problem" for own in standings)),
+            "subjects whose latest decision reports a problem",
         ),
-        Fact("Acted", figure(counts["acted"]), "decisions that were carried out"),
-        Fact("Held", figure(counts["held"]), "decisions that a guard kept back"),
-        Fact("Preview", figure(counts["preview"]), "decisions that were only told"),
+        Fact("Acted", figure(counts["acted"]), "decisions whose actions were executed"),
+        Fact("Held", figure(counts["held"]), "decisions whose actions a guard held"),
+        Fact("Preview", figure(counts["preview"]), "decisions in mode Preview"),
     )
 
 
@@ -210,8 +210,8 @@ def page_of(
     lead = f"{counted(len(found), noun)}." if found else f"{NO_DECISION}."
     if len(shown) < len(found):
         lead = (
-            f"{len(shown)} of {counted(len(found), noun)}: those in trouble, then those where something "
-            "was done or held, then the newest."
+            f"{len(shown)} of {counted(len(found), noun)}, in this order: those that need attention, those "
+            "with actions, and the most recent."
         )
     sections = (_section(subject, found[subject][0], draw(found[subject])) for subject in shown)
     return Page(title, lead, tallies(found.values()), tuple(sections))
@@ -236,18 +236,18 @@ TROUBLES_MAX = 30
 LATEST_MAX = 5
 SPANS = 24
 DAY_SECONDS = 86400.0
-STANDING_COLOURS = {"trouble": "bad", "acted": "good", "held": "held", "preview": "cold", "quiet": "muted"}
+STANDING_COLOURS = {"problem": "bad", "acted": "good", "held": "held", "preview": "cold", "quiet": "muted"}
 
 
 def overview(records: Sequence[Record]) -> Page:
-    """Return the page of all balancers: subjects in trouble, then each balancer; records are newest first."""
+    """Return the page of all balancers: subjects with a problem first; records are newest first."""
     by_balancer = {name: [one for one in records if one.balancer == name] for name in BALANCERS}
     groups = [own for found in map(by_subject, by_balancer.values()) for own in found.values()]
-    troubles = [own[0] for own in groups if standing_of(own[0]) == "trouble"]
+    troubles = [own[0] for own in groups if standing_of(own[0]) == "problem"]
     sections = [_balancer_section(name, own, records) for name, own in by_balancer.items()]
-    sections.sort(key=lambda section: section.standing != "trouble")
-    in_trouble = f"{len(troubles) or 'none'} in trouble"
-    counts = f"{counted(len(groups), 'subject')} in {counted(len(records), 'record')}; {in_trouble}."
+    sections.sort(key=lambda section: section.standing != "problem")
+    needs = f"{len(troubles) or 'none'} {'needs' if len(troubles) in {0, 1} else 'need'} attention"
+    counts = f"{counted(len(groups), 'subject')} in {counted(len(records), 'record')}; {needs}."
     first = (_trouble_section(troubles),) if troubles else ()
     return Page("Overview", counts if records else f"{NO_DECISION}.", tallies(groups), (*first, *sections))
 
@@ -258,14 +258,14 @@ def _trouble_section(troubles: Sequence[Record]) -> Section:
         (moment(record.until), text(record.balancer), text(record.decision.subject), *_why(record))
         for record in newest[:TROUBLES_MAX]
     )
-    more = f" The newest {TROUBLES_MAX} are listed." if len(troubles) > TROUBLES_MAX else ""
-    wants = "wants" if len(troubles) == 1 else "want"
+    more = f" The latest {TROUBLES_MAX} are listed." if len(troubles) > TROUBLES_MAX else ""
+    needs = "needs" if len(troubles) == 1 else "need"
     return Section(
-        "Trouble",
+        "Needs attention",
         words_of(newest[0]).code.value,
-        f"{counted(len(troubles), 'subject')} {wants} a look.{more}",
-        tables=(Table("In trouble now", ("When", "Balancer", "Subject", "Reason", "Why"), rows),),
-        standing="trouble",
+        f"{counted(len(troubles), 'subject')} {needs} attention.{more}",
+        tables=(Table("Need attention now", ("Time", "Balancer", "Subject", "Reason", "Message"), rows),),
+        standing="problem",
         at=newest[0].until,
         record=newest[0].id,
     )
@@ -291,7 +291,7 @@ def _balancer_section(name: str, own: Sequence[Record], everything: Sequence[Rec
         facts=(Fact("Subjects", figure(len(found)), BALANCERS[name].summary), *tallies(found.values())),
         charts=() if course is None else (course,),
         tables=(_latest(latest),),
-        standing="trouble" if standing_of(latest[0]) == "trouble" else standing_of(newest),
+        standing="problem" if standing_of(latest[0]) == "problem" else standing_of(newest),
         at=newest.until,
         record=newest.id,
     )
@@ -303,7 +303,7 @@ def _latest(latest: Sequence[Record]) -> Table:
         code, sentence = _why(record)
         subject = text(record.decision.subject)
         rows.append((moment(record.until), subject, code, standing_of(record), sentence))
-    return Table("Latest", ("When", "Subject", "Reason", "Standing", "Why"), tuple(rows))
+    return Table("Latest", ("Time", "Subject", "Reason", "State", "Message"), tuple(rows))
 
 
 def _course(own: Sequence[Record], everything: Sequence[Record]) -> Chart | None:

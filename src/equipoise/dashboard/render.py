@@ -1,6 +1,6 @@
 """Pages as HTML: the one place where text becomes markup, and so the one place that escapes it.
 
-One record of the journal as HTML: a line that opens to everything that was said and done.
+One record of the journal as HTML: a line that opens to its numbers, actions and results.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -132,7 +132,7 @@ def subject_form(chosen: str, subjects: Sequence[str], action: str) -> Markup:
     return Markup(
         f'<form class="filter" method="get" action="{escape(action)}"><label>Subject'
         f'<input type="search" name="subject" list="subjects" value="{escape(chosen)}" autocomplete="off" '
-        f'placeholder="the newest, or one of them"></label><datalist id="subjects">{known}</datalist>'
+        f'placeholder="the latest, or choose one"></label><datalist id="subjects">{known}</datalist>'
         f"<button>Show</button>{everything}</form>"
     )
 
@@ -162,12 +162,12 @@ def whole(record: Record) -> Markup:
         f'<span class="again">{escape(again)}</span></span></summary>'
     )
     held = [(*_words_of(one.action), one.reason.value, _words(one.sentence)) for one in decision.held]
-    came = [(*_words_of(one.action), _words(one.result), _words(one.detail)) for one in record.outcomes]
+    results = [(*_words_of(one.action), _words(one.result), _words(one.detail)) for one in record.outcomes]
     tables = (
         _numbers(record),
-        _bounded("Planned", ("Action", "About"), [_words_of(action) for action in decision.actions]),
-        _bounded("Held", ("Action", "About", "Reason", "Why"), held),
-        _bounded("What came of it", ("Action", "About", "Result", "Detail"), came),
+        _bounded("Planned", ("Action", "Target"), [_words_of(action) for action in decision.actions]),
+        _bounded("Held", ("Action", "Target", "Reason", "Message"), held),
+        _bounded("Results", ("Action", "Target", "Result", "Detail"), results),
     )
     inside = f'<div class="inside">{"".join(map(table, tables))}{_provenance(record)}</div>'
     return Markup(line + inside)
@@ -177,7 +177,7 @@ def _numbers(record: Record) -> Table:
     first = record.decision.reason.numbers
     last = {} if record.streak is None else record.streak.reason.numbers
     names = list(dict.fromkeys([*first, *last]))[:ROWS_MAX]
-    columns = {"Value": first, "At last": last} if last else {"Value": first}
+    columns = {"First": first, "Latest": last} if last else {"Value": first}
     rows = ((_words(name), *(_value(column.get(name)) for column in columns.values())) for name in names)
     return Table("Numbers", ("Name", *columns), tuple(rows))
 
@@ -223,12 +223,13 @@ def _words(value: str) -> str:
 def _provenance(record: Record) -> str:
     by = f" by Equipoise {record.version}" if record.version else ""
     origin = (
-        f"Decided {moment(record.at)}{by} from inputs whose hash begins {record.inputs_hash[:16] or '-'}."
+        f"Decided at {moment(record.at)}{by}. The hash of the inputs starts with "
+        f"{record.inputs_hash[:16] or '-'}."
     )
     if record.streak is not None:
         times = counted(record.streak.times, "time")
-        origin += f" The same was decided {times} more, until {moment(record.streak.until)}."
+        origin += f" The decision was repeated {times}, until {moment(record.streak.until)}."
     return (
-        f"<h3>Where it comes from</h3><p>{escape(text(origin, SENTENCE_MAX))}</p>"
+        f"<h3>Origin</h3><p>{escape(text(origin, SENTENCE_MAX))}</p>"
         f"<p><code>equipoise journal explain {escape(text(record.id))}</code></p>"
     )

@@ -53,12 +53,12 @@ _LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Equipois
 body{font:15px system-ui,sans-serif;max-width:30rem;margin:4rem auto;padding:0 1rem}
 input,button{font:inherit}</style>
 """
-_ASK = """<h1>Equipoise</h1><p>This dashboard is open to those who have its token.</p>
+_ASK = """<h1>Equipoise</h1><p>Enter the access token of this dashboard.</p>
 <form method="get"><label>Token <input type="password" name="token" autocomplete="off" required></label>
 <button>Open</button></form>"""
 
 
-_NOT_THIS_HOST = "Asked under a name that is not this machine's: use 127.0.0.1 or localhost.\n"
+_NOT_THIS_HOST = "Unexpected host name in the request: use 127.0.0.1 or localhost.\n"
 
 
 class Gate:
@@ -99,11 +99,11 @@ class Gate:
     def _refusal(self, scope: Scope) -> Response | None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if scope["type"] == "http" and scope["method"] not in {"GET", "HEAD"}:
-            return PlainTextResponse("This dashboard only reads.\n", 405)
+            return PlainTextResponse("This dashboard is read-only.\n", 405)
         if scope["path"] == HEALTH and scope["type"] == "http":
             return PlainTextResponse("ok\n")
         if not _is_same_origin(headers):
-            return PlainTextResponse("Asked from another site.\n", 403)
+            return PlainTextResponse("Requests of other sites are not allowed.\n", 403)
         if self._tokens is None:
             is_local = is_loopback_host(headers.get("host", ""))
             return None if is_local else PlainTextResponse(_NOT_THIS_HOST, 403)

@@ -86,7 +86,9 @@ def figure(value: float | None, unit: str = "") -> str:
 
 
 def amount(value: float | None, unit: str) -> str:
-    return UNKNOWN if value is None else f"{figure(value, unit)} {unit}"
+    if value is None:
+        return UNKNOWN
+    return f"{figure(value, unit)}{'' if unit == '%' else ' '}{unit}"
 
 
 def counted(value: int, noun: str) -> str:

@@ -117,7 +117,9 @@ def _attempt(path: Path, read: Callable[[JournalReader], JournalReading]) -> Jou
         with closing(open_reader(path)) as reader:
             return replace(read(reader), errors=tuple(f"{each}." for each in reader.damages.lines))
     except (EquipoiseError, OSError) as error:
-        return JournalReading(errors=(f"{' '.join(str(error).split())}. It is read again when it changes.",))
+        return JournalReading(
+            errors=(f"{' '.join(str(error).split())}. The page is updated when the journal changes.",)
+        )
 
 
 def _bounded(records: Iterable[Record], bytes_max: int) -> Iterator[Record]:
@@ -165,7 +167,7 @@ class Live:
             try:
                 has_changed = await asyncio.to_thread(self.journals.has_changed)
             except Exception:  # noqa: BLE001 - the pages stay, and the next check may succeed
-                _LOG.exception("a look at the journals failed")
+                _LOG.exception("checking the journals for changes failed")
                 has_changed = True
             self.generation += has_changed
             await asyncio.sleep(max(CHECK_SECONDS, DELAY_FACTOR * self._read_seconds))
@@ -227,8 +229,8 @@ def balancer_view(journals: Journals, name: str, subject: str) -> View:
     page = made(name, reading.records)
     here, extent = f"/{name}", ""
     if reading.is_cut:
-        advice = "" if subject else " Choose a subject to see more of its past."
-        extent = f"Made from the newest {len(reading.records):,} records.{advice}"
+        advice = "" if subject else " Choose a subject to see older ones."
+        extent = f"Shows the latest {len(reading.records):,} records.{advice}"
 
     def draw(section: Section) -> Drawing:
         link = "" if subject else render.query(here, {"subject": section.subject})
@@ -247,7 +249,8 @@ def made(name: str, found: Sequence[Record]) -> Page:
     try:
         return _maker(name)(found)
     except Exception as error:  # noqa: BLE001 - a record may contain anything
-        sentence = f"This page can't be drawn ({type(error).__name__}: {error}); the journal has its records."
+        error_text = f"{type(error).__name__}: {error}"
+        sentence = f"This page cannot be shown ({error_text}). Its records are on the page Journal."
         return Page(name.capitalize(), " ".join(sentence.split()))
 
 
@@ -263,8 +266,9 @@ def _maker(name: str) -> Callable[[Sequence[Record]], Page]:
 
 def listing(journals: Journals, chosen: Query) -> View:
     reading = journals.listed(chosen)
-    page = Page("Journal", "Every decision that was news, the newest first. A line opens to its numbers.")
-    empty = "" if reading.records else '<p class="empty">No record matches.</p>'
+    lead = "Each new decision and each action, latest first. Open a line for its numbers."
+    page = Page("Journal", lead)
+    empty = "" if reading.records else '<p class="empty">No record matches the filter.</p>'
     return View(
         render.heading(page, reading.errors),
         Markup(_filter_form(chosen).html + '<h2 class="unseen">Records</h2>' + empty),

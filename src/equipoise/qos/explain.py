@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from equipoise.qos.selection import Gaps, PodAction
 
 PlainGaps = dict[str, float | None]
-"""By metric, in millicores or bytes; None where it can't be told."""
+"""By metric, in millicores or bytes; None where it is unknown."""
 
 
 class GapDetails(msgspec.Struct, frozen=True, rename="camel"):
@@ -29,14 +29,14 @@ class GapDetails(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RemainingGapDetails(msgspec.Struct, frozen=True, rename="camel"):
-    """What is left of them after all actions."""
+    """The gaps that remain after all actions."""
 
     evict: PlainGaps
     throttle_down: PlainGaps
 
 
 class RuleDetails(msgspec.Struct, frozen=True):
-    """How one rule stands."""
+    """The state of one rule."""
 
     metric: str
     usage: float | None
@@ -50,7 +50,7 @@ class RuleDetails(msgspec.Struct, frozen=True):
 
 
 class QosDetails(msgspec.Struct, frozen=True):
-    """What one decision was made from, in the order in which its numbers are shown."""
+    """The inputs of one decision, in the order in which its numbers are shown."""
 
     gaps: GapDetails
     left: RemainingGapDetails
@@ -65,12 +65,15 @@ class QosDetails(msgspec.Struct, frozen=True):
 
 
 NAMES_MAX = 4
-_UNITS = (" bytes", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _KILO = 1024
+_MILLI = 1000
+_SMALLEST = Fraction(1, 2000)
+"""Fewer cores than this would be rounded to 0."""
 
 
 def plain(value: Fraction | None) -> float | None:
-    """Return a number as JSON has it: whole where it is whole."""
+    """Return a number as JSON has it: an integer if it has no fraction."""
     return None if value is None else _number(value)
 
 
@@ -79,21 +82,24 @@ def _number(value: Fraction) -> float:
 
 
 def amount(resource: NodeResource, value: Fraction) -> str:
-    """Return millicores or bytes with a unit, such as 1500m or 2Gi."""
+    """Return millicores as cores and bytes with a binary unit, such as 1.5 cores and 2 GiB."""
     if resource is NodeResource.CPU:
-        return f"{float(value):.6g}m"
-    number = float(value)
+        cores = value / _MILLI
+        number = f"{float(cores):.1g}" if 0 < abs(cores) < _SMALLEST else f"{round(float(cores), 3):.10g}"
+        return f"{number} {'core' if number == '1' else 'cores'}"
+    size = float(value)
     for unit in _UNITS[:-1]:
-        if abs(number) < _KILO:
-            return f"{number:.4g}{unit}"
-        number /= _KILO
-    return f"{number:.4g}{_UNITS[-1]}"
+        if abs(size) < _KILO:
+            return f"{size:.4g} {unit}"
+        size /= _KILO
+    return f"{size:.4g} {_UNITS[-1]}"
 
 
 def value_of(metric: Metric, value: Fraction) -> str:
-    if metric.is_share:
-        return f"{float(value):.4g} %"
-    return amount(metric.resource, value) if metric.is_quantifiable else f"{float(value):.4g}"
+    """Return a value of a metric with its unit; loads have none, and pressures are shares of the time."""
+    if metric.is_quantifiable and not metric.is_share:
+        return amount(metric.resource, value)
+    return f"{float(value):.4g}" + ("" if "_load_" in metric.name else "%")
 
 
 def plain_gaps(gaps: Mapping[str, Fraction | None]) -> PlainGaps:
@@ -132,7 +138,7 @@ def _rule(line: Waterline) -> RuleDetails:
 
 
 def over_budget(budget: int) -> str:
-    return f"No more than {budget} {_pods(budget)} may be evicted in one round."
+    return f"The budget allows {_evictions(budget)} per cycle."
 
 
 def cooldown(lines: Iterable[Waterline], memory: QosMemory, at: float) -> str:
@@ -146,7 +152,7 @@ def cooldown(lines: Iterable[Waterline], memory: QosMemory, at: float) -> str:
     left, name = max(waits, default=(0.0, ""))
     if left <= 0:
         return ""
-    return f"The cool-down of {name} lasts another {print_seconds(max(1, round(left)))}."
+    return f"The cool-down of action {name} ends in {print_seconds(max(1, round(left)))}."
 
 
 def rules_waiting(plan: "NodePlan") -> list[Waterline]:
@@ -171,139 +177,150 @@ def _restore_rules(plan: "NodePlan") -> list[Waterline]:
 
 def sentence(code: Code, plan: "NodePlan", actions: Sequence[Action]) -> str:
     match code:
-        case Code.EVICT | Code.THROTTLE | Code.THROTTLE_AND_EVICT:
-            return f"{_crossed(plan)}: {_reducing(plan)}.{_cut(plan)}"
-        case Code.HELD_BY_BUDGET:
-            return f"{_crossed(plan)}, and the budget allows no eviction.{_cut(plan)}"
+        case Code.EVICT | Code.THROTTLE | Code.THROTTLE_AND_EVICT | Code.HELD_BY_BUDGET:
+            parts = [_crossed(plan), *_reducing(plan), *_cut(plan)]
         case Code.DISABLE_SCHEDULING:
-            done = "no new pod may come" if actions else "no new pod may come already"
-            return f"{_crossed(plan)}: {done} to {plan.observation.node}."
+            done = "is disabled" if actions else "stays disabled"
+            parts = [_crossed(plan), f"Scheduling of new pods to {plan.observation.node} {done}"]
         case Code.RESTORE:
-            return f"{_restoring(plan, actions)}."
+            parts = _restoring(plan, actions)
         case Code.HELD_BY_COOLDOWN:
-            wait = plan.cooldown[:1].lower() + plan.cooldown[1:]
-            return f"The waterlines are clear, and nothing is restored yet: {wait}"
+            parts = ["No waterline is crossed", "Nothing is restored yet", plan.cooldown.removesuffix(".")]
         case Code.HELD_BY_THRESHOLD:
-            return f"{_counting(rules_waiting(plan)[0])}."
+            parts = [_counting(rules_waiting(plan)[0])]
         case Code.NO_ELIGIBLE_PODS:
-            return f"{_crossed(plan)}, and {_no_candidate(plan)}."
-    return f"{_below(plan)}."
+            parts = [_crossed(plan), _no_candidate(plan)]
+        case _:
+            parts = _below(plan)
+    return f"{'. '.join(parts)}."
 
 
 def _crossed(plan: "NodePlan") -> str:
     lines = [line for line in plan.lines if line.is_triggered]
+    by_metric: dict[str, list[Waterline]] = {}
+    for line in lines[:NAMES_MAX]:
+        by_metric.setdefault(line.metric.name, []).append(line)
     rest = len(lines) - NAMES_MAX
     more = [f"{rest} more {'waterline is' if rest == 1 else 'waterlines are'} crossed"] if rest > 0 else []
-    return _joined([*map(_above, lines[:NAMES_MAX]), *more])
+    return _joined([*(_above(*own) for own in by_metric.values()), *more])
 
 
-def _above(line: Waterline) -> str:
-    used, value = value_of(line.metric, line.used or ZERO), value_of(line.metric, line.value)
-    return f"{line.metric.name} {used} is above the waterline of {value} ({line.key})"
+def _above(*lines: Waterline) -> str:
+    """Return that a metric is above these waterlines of it."""
+    metric = lines[0].metric
+    values = _joined([f"{value_of(metric, line.value)} ({line.key})" for line in lines])
+    waterlines = "waterline" if len(lines) == 1 else "waterlines"
+    return f"{metric.name} of {value_of(metric, lines[0].used or ZERO)} is above the {waterlines} of {values}"
 
 
-def _reducing(plan: "NodePlan") -> str:
+def _reducing(plan: "NodePlan") -> list[str]:
+    """Return a sentence for the evictions, one for the throttles, and one for the gaps that remain."""
     parts = []
     for verb, planned, action_plan in (
-        ("evicting", plan.evicted, plan.evict),
-        ("throttling", plan.throttled, plan.throttle),
+        ("Evicting", plan.evicted, plan.evict),
+        ("Throttling", plan.throttled, plan.throttle),
     ):
         if not planned:
             continue
         named = _named([one.pod.key for one in planned])
         if action_plan.is_precise:
-            parts.append(f"{verb} {named} {_releases(planned, action_plan.gaps)}")
+            parts.append(f"{verb} {named} releases {_released(planned, action_plan.gaps)}")
         elif METRICS[action_plan.unknown].is_quantifiable:
-            parts.append(f"{verb} {named}, since {action_plan.unknown} could not be read afresh")
+            parts.append(f"{verb} {named}, because {action_plan.unknown} could not be read a second time")
         else:
-            parts.append(f"{verb} {named}, since what a pod adds to {action_plan.unknown} can't be told")
-    left = [
+            why = f"how much one pod adds to {action_plan.unknown} is unknown"
+            parts.append(f"{verb} {named}, because {why}")
+    left = {
         f"{amount(METRICS[name].resource, gap)} of {name}"
         for gaps in plan.gaps_left
         for name, gap in gaps.items()
         if gap is not None and gap > 0
-    ]
-    rest = f"; {_joined(sorted(set(left)))} is left over{_refused(plan)}" if left else ""
-    return "; ".join(parts) + rest
+    }
+    if parts and left:
+        gap, remains = ("A gap", "remains") if len(left) == 1 else ("Gaps", "remain")
+        parts += [f"{gap} of {_joined(sorted(left))} {remains}", *_refused(plan)]
+    return parts
 
 
-def _refused(plan: "NodePlan") -> str:
+def _refused(plan: "NodePlan") -> list[str]:
     """Return why the first pod that refuses its eviction stays, and how many others do."""
     refused = [pod for pod in plan.evict.sorted_pods() if pod.refusal] if plan.evict.lines else []
     if not refused:
-        return ""
-    others = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-    return f"; {refused[0].key}{others} stays, since {refused[0].refusal}"
+        return []
+    others = f" (and {_pods(len(refused) - 1, 'more ')})" if len(refused) > 1 else ""
+    return [f"{refused[0].key}{others} is not evicted: {refused[0].refusal.removesuffix('.')}"]
 
 
-def _releases(planned: "Sequence[PodAction]", gaps: "Gaps") -> str:
+def _released(planned: "Sequence[PodAction]", gaps: "Gaps") -> str:
     words = {NodeResource.CPU: "CPU", NodeResource.MEMORY: "memory"}
     parts = []
     for resource in dict.fromkeys(METRICS[name].resource for name in gaps):
         released = sum((one.released.get(resource, ZERO) for one in planned), ZERO)
         parts.append(f"{amount(resource, released)} of {words[resource]}")
-    return f"releases {_joined(parts)}"
+    return _joined(parts)
 
 
-def _cut(plan: "NodePlan") -> str:
+def _cut(plan: "NodePlan") -> list[str]:
     count = len(plan.over_budget)
-    evictions = "eviction" if count == 1 else "evictions"
-    return f" The budget of {plan.budget} per round cut {count} more {evictions}." if count else ""
+    if not count:
+        return []
+    evictions, more = _evictions(plan.budget), "more " if plan.budget else ""
+    return [f"The budget of {evictions} per cycle holds {_evictions(count, more)}"]
 
 
-def _restoring(plan: "NodePlan", actions: Sequence[Action]) -> str:
-    keys = [action.pod for action in actions if action.pod]
-    named, whom = _named(keys), "it" if len(keys) == 1 else "them"
-    parts = []
-    if named:
-        is_orphan = not any(one.metric for one in plan.restored)
-        why = f"no policy throttles {whom} any more" if is_orphan else "the waterlines are clear"
-        parts.append(f"{named} may use more again: {why}")
+def _restoring(plan: "NodePlan", actions: Sequence[Action]) -> list[str]:
+    named = _named([action.pod for action in actions if action.pod])
+    if named and not any(one.metric for one in plan.restored):
+        parts = [f"No policy throttles {named} any more", "The CPU quota is restored to the CPU limit"]
+    else:
+        parts = ["No waterline is crossed", *([f"The CPU quota of {named} is raised"] if named else [])]
     if any(not action.pod for action in actions):
-        parts.append(f"pods may come to {plan.observation.node} again: the waterlines are clear")
-    return "; ".join(parts)
+        parts.append(f"Scheduling of new pods to {plan.observation.node} is enabled")
+    return parts
 
 
 def _counting(line: Waterline) -> str:
     if line.state is WaterlineState.CROSSED:
-        return f"{_above(line)} in {line.breaches} of {line.breaches_min} rounds in a row"
-    rounds = f"{line.clear} of {line.clear_min} rounds in a row"
-    return f"{line.key} is clear in {rounds}, and nothing is restored before"
+        return f"{_above(line)} in {line.breaches} of {line.breaches_min} consecutive cycles"
+    cycles = f"{line.clear} of {line.clear_min} consecutive cycles"
+    return f"{line.key} is not crossed in {cycles}. Nothing is restored yet"
 
 
 def _no_candidate(plan: "NodePlan") -> str:
     action_plans = [one for one in (plan.evict, plan.throttle) if one.lines]
     eligible = {pod.key for one in action_plans for pod in one.sorted_pods()}
-    count = len(plan.observation.pods)
     if not eligible:
-        return f"none of the node's {count} {_pods(count)} may be acted on"
-    pods = f"the {len(eligible)} eligible {_pods(len(eligible))}"
-    return f"acting on {pods} would release nothing that is known{_refused(plan)}"
+        return f"No action is allowed on the node's {_pods(len(plan.observation.pods))}"
+    none = f"Acting on the {_pods(len(eligible), 'eligible ')} releases nothing, as far as is known"
+    return ". ".join([none, *_refused(plan)])
 
 
-def _below(plan: "NodePlan") -> str:
+def _below(plan: "NodePlan") -> list[str]:
     lines = plan.lines
     if not lines:
-        return f"No policy has a waterline for {plan.observation.node}"
+        return [f"No policy has a waterline for {plan.observation.node}"]
     unknown = sorted({line.metric.name for line in lines if line.state is WaterlineState.UNKNOWN})
-    also = f"; {_joined(unknown)} could not be read" if unknown else ""
-    if any(line.state is WaterlineState.UNKNOWN for line in _restore_rules(plan)):
-        also += ", so nothing is restored"
+    holds = any(line.state is WaterlineState.UNKNOWN for line in _restore_rules(plan))
+    then = ", so nothing is restored" if holds else ""
+    also = [f"{_joined(unknown)} could not be read{then}"] if unknown else []
     over = [line for line in lines if line.state is WaterlineState.RELEASED]
     preview = [line.key for line in lines if line.is_preview and line.state is WaterlineState.CROSSED]
     if over:
         count = sum(pod.is_terminating for pod in plan.observation.pods)
-        cause = f"what {count} terminating {_pods(count)} still {'uses' if count == 1 else 'use'}"
-        if not count:
-            cause = "what pods used that have ended or were throttled since"
-        return f"{over[0].metric.name} is above the waterline only by {cause}{also}"
+        cause = f"{_pods(count, 'terminating ')}" if count else "pods that have since ended or been throttled"
+        return [f"{over[0].metric.name} is above the waterline only because of {cause}", *also]
     if preview:
-        return f"{_joined(preview)} {'is' if len(preview) == 1 else 'are'} crossed, and only previewed{also}"
+        are, its = ("is", "Its") if len(preview) == 1 else ("are", "Their")
+        return [
+            f"{_joined(preview)} {are} crossed",
+            f"{its} strategy is Preview, so no action is taken",
+            *also,
+        ]
     if any(line.is_triggered for line in lines):
-        return f"{_crossed(plan)}, but not when read again just before acting{also}"
+        return [f"{_crossed(plan)}, but no longer in the second reading just before acting", *also]
     if len(unknown) == len({line.metric.name for line in lines}):
-        return f"No waterline is known to be crossed{also}"
-    return f"No waterline is crossed{also}"
+        return ["Whether a waterline is crossed is unknown", *also]
+    return ["No waterline is crossed", *also]
 
 
 def _named(keys: Sequence[str]) -> str:
@@ -315,5 +332,9 @@ def _joined(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def _pods(count: int) -> str:
-    return "pod" if count == 1 else "pods"
+def _pods(count: int, which: str = "") -> str:
+    return f"{count} {which}{'pod' if count == 1 else 'pods'}"
+
+
+def _evictions(count: int, which: str = "") -> str:
+    return f"{count} {which}{'eviction' if count == 1 else 'evictions'}"

@@ -189,7 +189,7 @@ class QosLoop:
             self._settle_after(self._refs([]), pods)
         if self.node_api.is_scheduling_disabled():
             action = EnableScheduling(self.node_name)
-            outcomes.append(execute.set_scheduling(self.node_api, action, "The agent ends."))
+            outcomes.append(execute.set_scheduling(self.node_api, action, "The agent is stopping."))
         return outcomes
 
     def _read(self, policy: QosPolicy, pods: Sequence[NodePod]) -> NodeReading:
@@ -336,7 +336,7 @@ class QosLoop:
                 refs = [ContainerRef(pod.uid, ids[name], pod.qos_class) for name in action.quota or {}]
                 self._settle_after(refs, [pod])
                 return outcome
-        raise TypeError(f"{type(action).__name__} is no action on a node")
+        raise TypeError(f"{type(action).__name__} is not an action on a node")
 
     def _evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
         # Unless its eviction is refused it counts as terminating, so that no other pod is evicted instead.

@@ -190,7 +190,7 @@ def _pod(
     protection = protection_of(pod.owner, pod.priority, pod.priority_class, is_mirror=pod.is_mirror)
     is_terminating = _is_terminating(pod, at, after.node.read_at, effects)
     if pod.deletion_at is not None and not is_terminating:
-        protection = protection or "it should have gone already"
+        protection = protection or "its termination is overdue"
     return ObservedPod(
         namespace=pod.namespace,
         name=pod.name,

@@ -39,7 +39,7 @@ def _usage(value: object) -> object:
     if isinstance(value, Mapping):
         for name in value:
             if name not in METRICS:
-                raise ValueError(f"expected metrics such as cpu_total_usage, got {name!r}")
+                raise ValueError(f"expected the name of a metric such as cpu_total_usage, got {name!r}")
     return value
 
 
@@ -51,7 +51,7 @@ Part = TypeVar("Part", "_FileContainer", "_FilePod")
 
 def _printable(text: str) -> str:
     if not text.isprintable() or "/" in text or not text:
-        raise ValueError(f"expected a name without slashes and control characters, got {text!r}")
+        raise ValueError(f"expected a name without slashes or control characters, got {text!r}")
     return text
 
 
@@ -173,13 +173,13 @@ class NodeFile(_FilePart):
 
 
 class PlanInputs(NamedTuple):
-    """What a decision is made from, as a file describes it."""
+    """The inputs of a decision, as a file describes them."""
 
     policy: QosPolicy
     seen: Observation
     memory: QosMemory
     warnings: tuple[str, ...] = ()
-    """Entries that have no effect, and are hardly meant."""
+    """Entries that have no effect, which is probably a mistake."""
 
 
 def read_plan_file(document: object, source: str, at: float, excess_percent: int = 0) -> PlanInputs:
@@ -353,5 +353,5 @@ def _moment(value: object, at: float, where: str) -> float:
             return at - seconds if seconds < AGO_SECONDS_MAX else seconds
     except DECODE_ERRORS:
         pass
-    expected = "a time such as 2026-01-31T08:00:00Z, or a span that has passed since then such as 90s"
+    expected = "a time such as 2026-01-31T08:00:00Z, or the time since then such as 90s"
     raise BadInput(f"{where}: expected {expected}, got {value!r}")

@@ -19,7 +19,7 @@ VALUES_MAX = 50
 SECONDS_MAX = 7 * 86400
 ROUNDS_MAX = 10**6
 THROTTLE_RULE = "expected cpuThrottle, memoryThrottle or both"
-SELECTOR_RULE = "expected labelSelector or scopeSelector: without one it is for no pod"
+SELECTOR_RULE = "expected labelSelector, scopeSelector or both: without them no pod is selected"
 
 
 def _known_metric(name: str) -> str:
@@ -69,12 +69,12 @@ class CpuThrottle(SchemaPart):
     """How far the CPU of a pod is throttled."""
 
     ratio_min_percent: Percent = Field(
-        0, alias="minCPURatio", description="A container's quota is never below this percentage of its limit."
+        0, alias="minCPURatio", description="The lowest CPU quota, in percent of the container's limit."
     )
     step_percent: StepPercent = Field(
         10,
         alias="stepCPURatio",
-        description="By what percentage a quota is lowered in one round, and raised again later.",
+        description="The percentage by which one cycle lowers the CPU quota or raises it again.",
     )
 
 
@@ -82,19 +82,19 @@ class MemoryThrottle(SchemaPart):
     """How the memory of a pod is throttled."""
 
     is_reclaimed: bool = Field(
-        False, alias="forceGC", description="Whether the kernel takes back what the pod can do without."
+        False, alias="forceGC", description="Whether the kernel reclaims memory that the pod can do without."
     )
 
 
 class Throttle(SchemaPart):
-    """Take something from pods and leave them running."""
+    """Limit CPU or memory of pods and keep them running."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(rule("has(self.cpuThrottle) || has(self.memoryThrottle)", THROTTLE_RULE))
     )
 
-    cpu: CpuThrottle | None = Field(None, alias="cpuThrottle", description="Lower their CPU quotas.")
-    memory: MemoryThrottle | None = Field(None, alias="memoryThrottle", description="Reclaim their memory.")
+    cpu: CpuThrottle | None = Field(None, alias="cpuThrottle", description="Lower the CPU quotas of pods.")
+    memory: MemoryThrottle | None = Field(None, alias="memoryThrottle", description="Reclaim memory of pods.")
 
     @model_validator(mode="after")
     def _does_something(self) -> Self:
@@ -104,34 +104,34 @@ class Throttle(SchemaPart):
 
 
 class Eviction(SchemaPart):
-    """Send pods away."""
+    """Evict pods."""
 
     grace_seconds: Seconds | None = Field(
         None,
         alias="terminationGracePeriodSeconds",
-        description="How long a pod gets to end; by default its own.",
+        description="The termination grace period in seconds; by default that of the pod.",
     )
 
 
 class AvoidanceActionSpec(SchemaPart):
     """What to do when a waterline is crossed; neither throttle nor eviction disables scheduling."""
 
-    description: str = Field("", max_length=1024, description="For people.")
+    description: str = Field("", max_length=1024, description="A text for readers; it has no effect.")
     cooldown_seconds: Seconds = Field(
-        300, alias="coolDownSeconds", description="For how long after the last trigger nothing is restored."
+        300, alias="coolDownSeconds", description="Seconds from the last trigger until pods are restored."
     )
-    throttle: Throttle | None = Field(None, description="Take something from pods and leave them running.")
-    eviction: Eviction | None = Field(None, description="Send pods away.")
+    throttle: Throttle | None = Field(None, description="Limit CPU or memory of pods and keep them running.")
+    eviction: Eviction | None = Field(None, description="Evict pods.")
     sort_by: Annotated[tuple[Comparator, ...], AfterValidator(_once)] = Field(
         (),
         alias="sortBy",
         max_length=len(Comparator),
-        description="In which order pods are acted on, instead of the metric's own.",
+        description="The order in which pods are acted on; by default that of the metric.",
     )
 
     @property
     def disables_scheduling(self) -> bool:
-        """Whether all it does is to let no new pod come."""
+        """Whether the action only disables scheduling of new pods."""
         return self.throttle is None and self.eviction is None
 
 
@@ -145,28 +145,28 @@ class RuleStrategy(StrEnum):
 class MetricRule(SchemaPart):
     """A waterline: the metric and its value."""
 
-    name: MetricName = Field(description="The metric; amounts in millicores and bytes, shares in percent.")
-    value: AmountAboveZero = Field(description="The waterline is crossed when the metric is above this.")
+    name: MetricName = Field(description="The metric: usage in millicores or bytes, utilization in percent.")
+    value: AmountAboveZero = Field(description="The waterline. It is crossed while the metric is above it.")
 
 
 class ObjectiveEnsurance(SchemaPart):
-    """One rule: when which metric is above what, do this."""
+    """One rule: the waterline of a metric, and the action to take above it."""
 
-    name: Name = Field(description="The rule's name.")
-    metric_rule: MetricRule = Field(alias="metricRule", description="The waterline.")
-    action_name: Name = Field(alias="actionName", description="The AvoidanceAction that is taken.")
+    name: Name = Field(description="The name of the rule.")
+    metric_rule: MetricRule = Field(alias="metricRule", description="The metric and its waterline.")
+    action_name: Name = Field(alias="actionName", description="The name of the AvoidanceAction to take.")
     breaches_min: Rounds = Field(
         1,
         alias="avoidanceThreshold",
-        description="In how many rounds in a row it must be crossed before anything is done.",
+        description="The number of consecutive cycles above the waterline before the action is taken.",
     )
     clear_min: Rounds = Field(
         1,
         alias="restoreThreshold",
-        description="For how many rounds in a row it must not be crossed before anything is restored.",
+        description="The number of consecutive cycles at or below the waterline before pods are restored.",
     )
     strategy: RuleStrategy = Field(
-        RuleStrategy.NONE, description="Preview says what it would do, and does nothing."
+        RuleStrategy.NONE, description="With Preview, the rule is evaluated and takes no action."
     )
 
 
@@ -174,10 +174,10 @@ Rules = Annotated[tuple[ObjectiveEnsurance, ...], UniqueBy("name")]
 
 
 class NodeLocalGet(SchemaPart):
-    """Usage that the agent reads itself; the only way there is."""
+    """Usage that the agent reads from the node; no other source exists."""
 
     cache_seconds: Seconds | None = Field(
-        None, alias="localCacheTTLSeconds", description="Accepted, and without effect."
+        None, alias="localCacheTTLSeconds", description="Accepted for compatibility; it has no effect."
     )
 
 
@@ -185,10 +185,10 @@ class NodeQualityProbe(SchemaPart):
     """Where usage comes from."""
 
     node_local_get: NodeLocalGet = Field(
-        NodeLocalGet(), alias="nodeLocalGet", description="The agent reads it from the node itself."
+        NodeLocalGet(), alias="nodeLocalGet", description="The agent reads usage from the node itself."
     )
     timeout_seconds: Seconds | None = Field(
-        None, alias="timeoutSeconds", description="Accepted, and without effect."
+        None, alias="timeoutSeconds", description="Accepted for compatibility; it has no effect."
     )
 
 
@@ -201,9 +201,9 @@ class NodeLabels(LabelSelector):
 
 
 class _OfNodes(SchemaPart):
-    selector: NodeLabels = Field(NodeLabels(), description="Which nodes it is for; by default all.")
+    selector: NodeLabels = Field(NodeLabels(), description="The nodes with these rules; by default all.")
     probe: NodeQualityProbe | None = Field(
-        None, alias="nodeQualityProbe", description="Where usage comes from; the agent reads it itself."
+        None, alias="nodeQualityProbe", description="The source of usage; always the node itself."
     )
 
 
@@ -211,14 +211,14 @@ class NodeQOSEnsurancePolicySpec(_OfNodes):
     """Waterlines of some nodes."""
 
     rules: Rules = Field(
-        alias="objectiveEnsurances", min_length=1, max_length=RULES_MAX, description="The rules."
+        alias="objectiveEnsurances", min_length=1, max_length=RULES_MAX, description="The list of rules."
     )
 
 
 class NodeQOSSpec(_OfNodes):
     """Waterlines of some nodes, in the later spelling."""
 
-    rules: Rules = Field(min_length=1, max_length=RULES_MAX, description="The rules.")
+    rules: Rules = Field(min_length=1, max_length=RULES_MAX, description="The list of rules.")
 
 
 class ScopeName(StrEnum):
@@ -239,12 +239,12 @@ class ScopeOperator(StrEnum):
 class Scope(SchemaPart):
     """One term of a scope selector; NotIn means none of the values."""
 
-    name: ScopeName = Field(alias="scopeName", description="What is compared.")
-    operator: ScopeOperator = Field(description="In, or NotIn for none of them.")
+    name: ScopeName = Field(alias="scopeName", description="The property of the pod that is compared.")
+    operator: ScopeOperator = Field(description="In: one of the values matches. NotIn: none of them does.")
     values: tuple[Annotated[str, Field(max_length=253)], ...] = Field(
         min_length=1,
         max_length=VALUES_MAX,
-        description="Classes, namespaces, or priorities such as 1000 and 1000-3000.",
+        description="QoS classes, namespaces, or priorities such as 1000 and 1000-3000.",
     )
 
     @model_validator(mode="after")
@@ -271,7 +271,7 @@ class ScopeSelector(SchemaPart):
     """Pods by their class, priority and namespace; all terms must hold."""
 
     terms: tuple[Scope, ...] = Field(
-        (), alias="matchExpressions", max_length=VALUES_MAX, description="The terms."
+        (), alias="matchExpressions", max_length=VALUES_MAX, description="The terms; all must match."
     )
 
 
@@ -291,16 +291,16 @@ class PodQOSSpec(SchemaPart):
     )
 
     labels: PodLabels | None = Field(
-        None, alias="labelSelector", description="Pods by their labels; {} takes all."
+        None, alias="labelSelector", description="Selects pods by labels; {} selects all."
     )
     scopes: ScopeSelector | None = Field(
-        None, alias="scopeSelector", description="Pods by class, priority and namespace."
+        None, alias="scopeSelector", description="Selects pods by QoS class, priority and namespace."
     )
     actions: tuple[Name, ...] = Field(
         (),
         alias="allowedActions",
         max_length=ACTIONS_MAX,
-        description="The AvoidanceActions that may be taken.",
+        description="The names of the AvoidanceActions that may be taken on these pods.",
     )
 
     @model_validator(mode="after")
@@ -315,7 +315,7 @@ VERSION = "v1alpha1"
 
 
 class QosStatus(SchemaPart):
-    """What came of it; what was done is told by the node and its pods."""
+    """The state of the object; actions are reported on the node and its pods."""
 
     observed_generation: Count | None = Field(
         None, alias="observedGeneration", description="The generation that this status is about."
@@ -340,20 +340,20 @@ def _kind(
     )
 
 
-_WATERLINES = "Waterlines of nodes, and what is done when they are crossed"
+_WATERLINES = "Waterlines of node metrics, and the actions that are taken above them"
 NODE_QOS_ENSURANCE_POLICY = _kind(
     NodeQOSEnsurancePolicySpec, "NodeQOSEnsurancePolicy", "nodeqosensurancepolicies", "nep", f"{_WATERLINES}."
 )
-NODE_QOS = _kind(NodeQOSSpec, "NodeQOS", "nodeqoss", "nq", f"{_WATERLINES}; the later spelling.")
+NODE_QOS = _kind(NodeQOSSpec, "NodeQOS", "nodeqoss", "nq", f"{_WATERLINES}, in the later spelling.")
 AVOIDANCE_ACTION = _kind(
     AvoidanceActionSpec,
     "AvoidanceAction",
     "avoidanceactions",
     "avoid",
-    "What is done when a waterline is crossed: throttle, evict, or let no new pod come.",
+    "The action to take above a waterline: throttle pods, evict pods, or disable scheduling of new pods.",
     Column("Cooldown", ".spec.coolDownSeconds", "integer", "In seconds."),
 )
-POD_QOS = _kind(PodQOSSpec, "PodQOS", "podqoss", "pq", "Which pods may be acted on, and how.")
+POD_QOS = _kind(PodQOSSpec, "PodQOS", "podqoss", "pq", "The actions that are allowed on pods.")
 QOS_KINDS = (NODE_QOS_ENSURANCE_POLICY, NODE_QOS, AVOIDANCE_ACTION, POD_QOS)
 
 
@@ -366,7 +366,7 @@ class NodePolicy(SchemaPart):
 
 
 class QosPolicy(SchemaPart):
-    """All that was asked for one node: what deciding needs."""
+    """All policies for one node: an input of the decision."""
 
     policies: tuple[NodePolicy, ...] = ()
     actions: dict[str, AvoidanceActionSpec] = Field({})

@@ -38,7 +38,9 @@ class EvictionRefusal(msgspec.Struct, frozen=True, rename="camel"):
     def sentence(self) -> str:
         often = "once" if self.count == 1 else f"{self.count} times in a row"
         again = datetime.fromtimestamp(self.until, UTC).strftime("%H:%M:%SZ")
-        return f"its eviction was refused {often} and is asked for again at {again}: {self.why}"
+        return (
+            f"its eviction was refused {often} and will be tried again at {again}. The answer was: {self.why}"
+        )
 
 
 TOLERANCE_PERCENT = 1
@@ -83,18 +85,18 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     """Why the state file was lost, until the throttled containers were found from the cgroups."""
 
     def implausibility(self, now: float) -> str:
-        """Return what no agent of this boot can have written until now; empty if all is plausible."""
+        """Return what no agent can have written since the boot; empty if all is plausible."""
         for id_, part in self.throttled.items():
             names = (id_, part.pod_uid, part.namespace, part.pod, part.container)
             if not all(map(NAME.fullmatch, names)):
-                return "a container has a name that none can have"
+                return "the name of a container is not valid"
             quotas = (part.intended_us, part.written_us or UNLIMITED)
             if not all(one == UNLIMITED or 0 < one <= QUOTA_MAX_US for one in quotas):
-                return "a quota is out of its range"
+                return "a CPU quota is out of range"
         if self.changed_at is not None and not 0 <= self.changed_at <= now:
             return "changedAt is not within this boot"
         if any(one.count < 1 or len(one.why) > WHY_LENGTH_MAX for one in self.refused.values()):
-            return "a refusal is out of its range"
+            return "a refused eviction is out of range"
         return ""
 
     def with_refusal(self, uid: str, at: float, why: str) -> "AgentState":
@@ -178,11 +180,12 @@ class LoweredQuota(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        asked = "no limit" if self.limit_us == UNLIMITED else f"{self.limit_us} us"
-        found = f"container {self.container.name} has a CPU quota of {self.quota_us} us and asks for {asked}"
+        is_unlimited = self.limit_us == UNLIMITED
+        asked = "it has no CPU limit" if is_unlimited else f"its CPU limit is {self.limit_us / 1000:g} ms"
+        quota = f"container {self.container.name} has a CPU quota of {self.quota_us / 1000:g} ms per period"
         if self.why_left:
-            return f"{found}; it is left as it is, since {self.why_left}"
-        return f"{found}; the quota counts as written by this agent, and is given back"
+            return f"{quota}, but {asked}. The quota is not changed: {self.why_left}"
+        return f"{quota}, but {asked}. The quota is treated as set by this agent, and is restored"
 
     @property
     def throttled(self) -> ThrottledContainer:

@@ -59,7 +59,7 @@ def assemble(objects: Iterable[QosObject]) -> QosPolicy:
     for one in all_:
         if (one.kind, one.name) in seen:
             where = f"{one.where}.metadata.name"
-            raise BadInput(f"{where}: expected a different name in each {one.kind}, got {one.name!r} twice")
+            raise BadInput(f"{where}: expected a unique name for each {one.kind}, got {one.name!r} twice")
         seen.add((one.kind, one.name))
     for one in all_:
         if (found := invalid_reference(one, actions)) is not None:
@@ -111,7 +111,7 @@ def unknown_action(one: QosObject, actions: Collection[str]) -> str | None:
     for place, name in enumerate(names):
         if name not in actions:
             expected = f"expected the name of an AvoidanceAction, got {name!r}"
-            return f"allowedActions[{place}]: {expected}; this entry allows nothing"
+            return f"allowedActions[{place}]: {expected}; the entry has no effect"
     return None
 
 
@@ -123,9 +123,9 @@ def _invalid_action(rule: ObjectiveEnsurance, actions: dict[str, AvoidanceAction
         return ""
     name, throttle = rule.metric_rule.name, action.throttle
     if METRICS[name].resource is NodeResource.CPU:
-        return "" if throttle.cpu else f"expected an action with cpuThrottle, since {name} is about CPU"
+        return "" if throttle.cpu else f"expected an action with cpuThrottle, since {name} is a metric of CPU"
     if throttle.memory is None or not throttle.memory.is_reclaimed:
-        return f"expected an action with memoryThrottle.forceGC, since {name} is about memory"
+        return f"expected an action with memoryThrottle.forceGC, since {name} is a metric of memory"
     return ""
 
 

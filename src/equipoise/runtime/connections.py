@@ -159,7 +159,7 @@ class Connections(ServerState):
         longest = next(iter(self._waiting), None)
         if longest is None:
             return False
-        self._close(longest, "closed to make room")
+        self._close(longest, "connection closed to make room for others")
         return True
 
     def limit_unsent(self) -> None:
@@ -170,7 +170,7 @@ class Connections(ServerState):
             if total <= UNSENT_BYTES_MAX:
                 return
             total -= one.transport.get_write_buffer_size()
-            self._close(one, "closed while they read large answers slowly")
+            self._close(one, "closed while reading large answers slowly")
 
     def is_crowded(self) -> bool:
         """Return whether so many connections are open that keep-alive is refused."""
@@ -364,11 +364,11 @@ class Admission:
         if kind == "lifespan" or scope["path"] in PROBES or self._connections.may_serve(kind):
             await self.app(scope, receive, send)
             return
-        self._connections.count("refused, as too many were under way")
+        self._connections.count("refused: too many requests in progress")
         if kind == "websocket":
-            await send({"type": "websocket.close", "code": 1013, "reason": "Too many are open."})
+            await send({"type": "websocket.close", "code": 1013, "reason": "Too many connections are open."})
             return
-        sentence = "Too much is asked at once. Nothing was changed; ask again later."
+        sentence = "Too many requests are in progress. Nothing was changed; try again later."
         body = msgspec.json.encode({"outcome": "no", "result": "Overloaded", "sentence": sentence})
         headers = {"retry-after": "1", "connection": "close"}
         await Response(body, 503, headers, "application/json")(scope, receive, send)

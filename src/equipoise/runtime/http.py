@@ -237,7 +237,7 @@ class _Acceptor:
                 return
             except OSError as error:
                 if error.errno in _SHORTAGE:
-                    self.connections.count("not accepted for want of descriptors or memory")
+                    self.connections.count("not accepted: no file descriptors or memory left")
                     self.connections.make_room()
                 self._pause()
                 return
@@ -265,7 +265,7 @@ class RateLimitFilter(logging.Filter):
             return False
         self._logged[key] = (now, 0)
         if suppressed:
-            record.msg = f"{str(record.msg).rstrip()} ({suppressed} more like it in between)"
+            record.msg = f"{str(record.msg).rstrip()} ({suppressed} similar lines suppressed)"
         return True
 
 
@@ -273,8 +273,8 @@ _RATE_LIMIT = RateLimitFilter()
 START_SECONDS = 30.0
 DRAIN_SECONDS = 1
 _INDEX = f"""<!doctype html><title>Equipoise</title><h1>Equipoise {__version__}</h1>
-<ul><li><a href="/healthz">/healthz</a>: does every part get on?
-<li><a href="/readyz">/readyz</a>: has it seen the cluster, and decided once?
+<ul><li><a href="/healthz">/healthz</a>: whether every part makes progress
+<li><a href="/readyz">/readyz</a>: whether the cluster was read and a first decision made
 <li><a href="/metrics">/metrics</a>: for Prometheus</ul>
 """
 

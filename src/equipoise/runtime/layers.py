@@ -132,7 +132,7 @@ def _of_environment(environment: Mapping[str, str]) -> Layer:
         if not value:
             continue
         if path in layer and layer[path][0] != value:
-            expected = f"expected the same as {layer[path][1].text}, or only one"
+            expected = f"expected the value of {layer[path][1].text}; set one of the two"
             raise BadInput(f"environment variable {name}: {expected}")
         layer[path] = (value, Origin(name, f"environment variable {name}"))
     return layer
@@ -152,10 +152,10 @@ def _of_sets(texts: Sequence[str]) -> Layer:
 
 
 def _misspelt(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return warnings about variables that look like a misspelt one of ours; others are ignored."""
+    """Return warnings about variables that look like a misspelt setting; others are ignored."""
     known = [*variables(), FILE_VARIABLE]
     return tuple(
-        f"environment variable {name} is not known, and was ignored; {close} is"
+        f"environment variable {name} is unknown and was ignored; did you mean {close}?"
         for name in sorted(environment)
         if name.startswith(PREFIX) and name not in known and not _SERVICE_LINK.search(name)
         for close in difflib.get_close_matches(name, known, 1, 0.85)

@@ -144,7 +144,7 @@ class FailedTurnLines:
         if len(turns) > 1:
             fields |= _listed("subjects", [turn.subject for turn in turns])
             others = f" and {len(turns) - 1} more"
-        sentence = f"the turn of {first.subject}{others} failed, and the rest went on: {first.error}"
+        sentence = f"{first.subject}{others} failed in this cycle, others were not affected: {first.error}"
         if first.is_bug:
             self._log.error(sentence, traceback=first.traceback, **fields)
         else:
@@ -234,4 +234,4 @@ class ErrorReporter:
                 self._logged[part] = (what, now)
         for part in self._logged.keys() - found.keys():
             del self._logged[part]
-            self._log.info(f"{part}: well again", part=part)
+            self._log.info(f"{part}: recovered", part=part)

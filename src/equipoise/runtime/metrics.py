@@ -31,10 +31,10 @@ from equipoise.ports import CycleReport, FailedTurn
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 READ_GAUGES = {
-    "batch_workers_lost": "Workers of batches that died or hung.",
-    "journal_bytes": "Size of the journal on disk.",
-    "journal_records_lost": "Records that could not be kept.",
-    "lease_failures": "Turns of the election that failed.",
+    "batch_workers_lost": "Number of batch worker processes that died or hung.",
+    "journal_bytes": "Size of the journal on disk, in bytes.",
+    "journal_records_lost": "Number of records that could not be written to the journal.",
+    "lease_failures": "Number of failed attempts to acquire or renew the Lease.",
 }
 """The gauges that are read from the operator's parts at each scrape."""
 
@@ -103,10 +103,10 @@ class OperatorMetrics:
     """All metrics of the operator, in a registry of their own."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the counters' series, and nobody uses them
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the number of series, and have no use
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        build = Info("equipoise_build", "The version that runs.", registry=registry)
+        build = Info("equipoise_build", "Version of Equipoise.", registry=registry)
         build.info({"version": __version__, "python": platform.python_version()})
 
         def counter(name: str, what: str, *labels: str) -> Counter:
@@ -115,25 +115,28 @@ class OperatorMetrics:
         def gauge(name: str, what: str, *labels: str) -> Gauge:
             return Gauge(f"equipoise_{name}", what, labels, registry=registry)
 
-        self._decisions = counter("decisions", "Decisions by reason.", "balancer", "reason")
-        actions = "Actions by kind and what came of them."
+        self._decisions = counter("decisions", "Number of decisions, by reason.", "balancer", "reason")
+        actions = "Number of actions, by kind and result."
         self._actions = counter("actions", actions, "balancer", "kind", "result")
-        self._cycles = counter("cycles", "Cycles: done, failed or bug.", "balancer", "result")
-        failed_turns = "Turns of single workloads or policies that an error ended: bug, or world."
+        self._cycles = counter(
+            "cycles", "Number of cycles, by result: done, failed or bug.", "balancer", "result"
+        )
+        failed_turns = "Number of workloads and policies that failed in a cycle, by cause: bug or world."
         self._failed_turns = counter("failed_turns", failed_turns, "balancer", "cause")
         self._seconds = Histogram(
             "equipoise_cycle_seconds",
-            "How long cycles took.",
+            "Duration of cycles, in seconds.",
             ["balancer"],
             registry=registry,
             buckets=BUCKETS,
         )
-        succeeded = "When a cycle last went well."
+        succeeded = "Time of the last successful cycle, in Unix seconds."
         self._succeeded = gauge("last_success_timestamp_seconds", succeeded, "balancer")
-        self._subjects = gauge("subjects", "What the last good cycle decided about.", "balancer")
-        self._leader = gauge("leader", "1 while this process leads.")
-        self._epoch = gauge("lease_epoch", "The last epoch that it led in.")
-        self._transitions = counter("lease_transitions", "Times that it began or ceased to lead.", "to")
+        self._subjects = gauge("subjects", "Number of subjects in the last successful cycle.", "balancer")
+        self._leader = gauge("leader", "1 while this process is the leader, otherwise 0.")
+        self._epoch = gauge("lease_epoch", "Last epoch of the Lease in which this process was the leader.")
+        transitions = "Number of times that this process became or ceased to be the leader."
+        self._transitions = counter("lease_transitions", transitions, "to")
         self._by_balancer = {
             name: DecisionMetrics(balancers.balancer(name), registry)
             for name, registered in BALANCERS.items()
@@ -195,11 +198,13 @@ class ReflectorMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics by resource, summed over its reflectors: one per watched namespace."""
-        lists = _family(CounterMetricFamily, "lists", "Whole lists of a resource.")
-        watches = _family(CounterMetricFamily, "watches", "Watches begun: the first, and reconnects.")
-        failures = _family(CounterMetricFamily, "failures", "Lists and watches that failed.")
-        silence = _family(GaugeMetricFamily, "silence_seconds", "Since the server last said anything.")
-        objects = _family(GaugeMetricFamily, "objects", "Objects in the cache.")
+        lists = _family(CounterMetricFamily, "lists", "Number of full lists of a resource.")
+        watches = _family(CounterMetricFamily, "watches", "Number of watches started, reconnects included.")
+        failures = _family(CounterMetricFamily, "failures", "Number of lists and watches that failed.")
+        silence = _family(
+            GaugeMetricFamily, "silence_seconds", "Seconds since the last answer of the API server."
+        )
+        objects = _family(GaugeMetricFamily, "objects", "Number of objects in the cache.")
         by_resource: dict[str, list[Any]] = {}
         for reflector in self._reflectors():
             by_resource.setdefault(reflector.kind.plural, []).append(reflector)

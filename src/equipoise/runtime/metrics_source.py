@@ -99,7 +99,7 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
         name, separator, value = text.partition("=")
         if not separator or not name:
             # A header may be a token, so it is not repeated in the error.
-            got = "something else" if option == "--prometheus-header" else repr(text)
+            got = "another text" if option == "--prometheus-header" else repr(text)
             raise BadInput(f"{option}: expected NAME=VALUE, got {got}")
         pairs[name] = value
     return pairs
@@ -152,9 +152,7 @@ class MultiNamespaceCluster:
             return list(self._clusters.values())
         if namespace not in self._clusters:
             watched = ", ".join(self._clusters)
-            raise WorldFailed(
-                f"namespace {namespace}: it is not watched; the setting namespaces has {watched}"
-            )
+            raise WorldFailed(f"namespace {namespace} is not watched; the setting namespaces is {watched}")
         return [self._clusters[namespace]]
 
 
@@ -199,14 +197,15 @@ class ChosenPrometheus:
                 if self._stays(self._chosen[0]):
                     return self._chosen[1]
                 self._chosen = None
-                self._log.warning(f"the Prometheus {before} has gone from the cluster: another is looked for")
+                gone = f"the Prometheus {before} no longer exists; searching for another"
+                self._log.warning(gone)
             return self._choose(find_prometheus(self._client, self._options))
 
     def _choose(self, found: DiscoveredPrometheus) -> PrometheusMetrics:
         assert self._lock.locked(), "two threads may choose at once"
         metrics = prometheus_metrics(self._client, self._options, found)
         self._chosen, self._missing_since = (found, metrics), None
-        self._log.info(f"the Prometheus {found.candidate} is used: {found.how}", others=list(found.others))
+        self._log.info(f"using the Prometheus {found.candidate}: {found.how}", others=list(found.others))
         return metrics
 
     def _stays(self, found: DiscoveredPrometheus) -> bool:
@@ -252,7 +251,7 @@ class DiscoveredMetrics:
             except NotFound as error:
                 if metrics_from == "prometheus":
                     raise
-                on_warning(f"no Prometheus was found, so usage is read from metrics.k8s.io ({error})")
+                on_warning(f"no Prometheus was found; usage is read from metrics.k8s.io ({error})")
                 return Source(resource_metrics(client), is_second_choice=True)
 
         return cls(find)

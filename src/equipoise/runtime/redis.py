@@ -193,7 +193,7 @@ class RemotePools:
         except Unanswered as error:
             raise WorldFailed(str(error)) from error
         if objection:
-            raise SetUpWrong(f"{objection}, or accept it with {self.accepting}")
+            raise SetUpWrong(f"{objection}, or accept the risk with {self.accepting}")
         self._checked_at = self.monotonic()
 
 

@@ -142,7 +142,7 @@ class LoopRunner:
         """Return why the loop is not ready: no cycle has succeeded yet, or a dependency is misconfigured."""
         if isinstance(self.last_error, SetUpWrong):
             return [f"loop {self.loop.name}: {self.last_error}"]
-        return [] if self.has_succeeded else [f"loop {self.loop.name}: no cycle has gone well yet"]
+        return [] if self.has_succeeded else [f"loop {self.loop.name}: no cycle has succeeded yet"]
 
     def run(self) -> None:
         """Run cycles at fixed intervals on the calling thread; missed cycles are skipped, not made up for."""
@@ -192,7 +192,7 @@ class LoopRunner:
             self.heartbeat.renew()
             if self._monotonic() - reported_at >= SYNC_REPORT_SECONDS:
                 reported_at = self._monotonic()
-                self._log.warning(f"the first cycle waits: {'; '.join(missing)}")
+                self._log.warning(f"the first cycle is waiting: {'; '.join(missing)}")
             self._stopping.wait(SYNC_POLL_SECONDS)
 
 

@@ -184,21 +184,21 @@ class Pools(Part):
     """Pods in tiers, in Redis: for the balancer `pools`."""
 
     mode: Mode = Mode.PREVIEW
-    """In Preview it looks and says what it would do; nothing is written."""
+    """In Preview, the loop reports what it would do, and nothing is written."""
     redis_url: Annotated[str, PlainSerializer(_hidden_user)] | None = None
     redis_url_file: str | None = None
     """Read again after every failure, so that a password may change."""
     accept_eviction: bool = False
-    """Whether a Redis that may evict keys is worked on all the same."""
+    """Whether a Redis that may evict keys is accepted."""
     prefix: str = Field("voice", pattern=r"^[A-Za-z0-9_.:{}-]{1,200}$")
     namespace: Name | None = None
     selector: str | None = None
     lease_seconds: Seconds = Field(900.0, alias="lease", ge=1, le=7 * 86400)
-    """Two sweeps so far apart must see a pod that nobody holds before it is put back."""
+    """The lease of a call, and the interval between the two sweeps that must find a pod without a call."""
     loss_max: Number = Field(0.3, ge=0, le=1)
-    """The share of the pods that may be missing, or not ready, at once; beyond it, nobody is forgotten."""
+    """The share of pods that may be missing or not ready at once; above it, no pod is removed."""
     missing_seconds: Seconds = Field(30.0, alias="missing", ge=0, le=86400)
-    """How long a pod that was not seen to end must be missing."""
+    """The time for which a pod whose end was not observed must be missing before it is removed."""
     marks_busy: bool = Field(default=True, alias="markBusy")
     """Whether busy pods of a tier over its target are marked, so that their release moves them."""
 
@@ -207,9 +207,9 @@ class Proportional(Part):
     """How often the resources of one workload may change: for the balancer `proportional`."""
 
     change_seconds: Seconds = Field(60.0, alias="change", ge=0, le=86400)
-    """After a new value the next one waits so long,"""
+    """The minimum interval between in-place changes of a workload."""
     rollout_seconds: Seconds = Field(600.0, alias="rollout", ge=0, le=86400)
-    """and so long where it restarts pods."""
+    """The minimum interval between changes that restart pods."""
 
 
 class Journal(Part):
@@ -232,7 +232,9 @@ _INTERVALS: dict[str, Any] = {
     f"{name}_seconds": (Seconds, Field(BALANCERS[name].interval_seconds, alias=name, ge=1, le=86400))
     for name in _operated("rotation proportional")
 }
-Intervals = create_model("Intervals", __base__=Part, __doc__="How often each balancer looks.", **_INTERVALS)
+Intervals = create_model(
+    "Intervals", __base__=Part, __doc__="The interval between two cycles of each balancer.", **_INTERVALS
+)
 
 
 class Settings(Part):
@@ -242,7 +244,7 @@ class Settings(Part):
         name for name in OPERATED if BALANCERS[name].is_default
     )
     namespaces: Names = ()
-    """Where to look; none means everywhere."""
+    """The namespaces to watch; an empty list is all."""
     kubernetes: Kubernetes = Kubernetes()
     lease: Lease = Lease()
     http: Http = Http()

@@ -69,7 +69,7 @@ def expect_safe(address: str, token_file: str | None) -> None:
     host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
     if token_file is None and not is_loopback(host):
         raise BadInput(
-            f"--address {address}: expected --token-file, since others than this machine can ask there; "
+            f"--address {address}: expected --token-file, since other machines can reach this address; "
             "or a loopback address such as 127.0.0.1:8081"
         )
 

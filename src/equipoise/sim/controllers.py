@@ -36,13 +36,13 @@ class Kubelet:
         self._state.pod_changed(pod)
         self._later(pod, pod.template.start_up.draw(pod.workload.rng), self._become_ready)
 
-    def _later(self, pod: PodState, seconds: float, turn: Callable[[PodState], None]) -> None:
+    def _later(self, pod: PodState, seconds: float, action: Callable[[PodState], None]) -> None:
         """Schedule a step of a pod's life, unless another step happens before."""
         lives = pod.lives
 
         def happen() -> None:
             if pod.lives == lives and pod.uid in pod.workload.pods:
-                turn(pod)
+                action(pod)
 
         self._state.timeline.after(seconds, happen)
 
@@ -355,7 +355,7 @@ def _ranked(pods: list[PodState]) -> list[PodState]:
 
 
 class Serving:
-    """Splits each workload's demand as its sharing says, whenever somebody comes or goes, and in steps."""
+    """Splits the demand of each workload over its pods, at each step and whenever its pods change."""
 
     def __init__(self, state: SimState) -> None:
         self._state = state

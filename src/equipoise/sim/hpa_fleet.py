@@ -35,7 +35,7 @@ class FleetSettings(NamedTuple):
 
 
 class SingleHpa(NamedTuple):
-    """What came of it."""
+    """The result of one workload."""
 
     replicas: list[int]
     """Those that served each minute."""
@@ -113,7 +113,7 @@ class Fleet(NamedTuple):
 
 
 class FleetRun(NamedTuple):
-    """What came of it, by workload."""
+    """The results by workload."""
 
     replicas: Whole
     """(workload, minute): those that served it."""
@@ -187,8 +187,8 @@ def _side_by_side(fleet: Fleet, cores: Floats, controller: HpaController) -> Fle
     served = np.empty(usage_cores.shape, np.intp)
     highest, scalings, replica_syncs = now, np.zeros_like(now), np.zeros_like(now)
     for sync in range(len(usage_cores) * SYNCS):
-        minute, turn = divmod(sync, SYNCS)
-        if turn == 0:
+        minute, sync_of_minute = divmod(sync, SYNCS)
+        if sync_of_minute == 0:
             served[minute] = now
             is_known = ~np.isnan(usage_cores[minute])
             usage = np.where(is_known, usage_cores[minute], 0)

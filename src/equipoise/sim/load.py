@@ -60,7 +60,7 @@ class CpuCounter:
     def __init__(self, at: float) -> None:
         self.started_at = at
         self.stopped_at: float | None = None
-        """From when on nobody can read it: the pod or its node is gone."""
+        """The time from which it cannot be read, because the pod or its node is gone."""
         self.resets: list[float] = []
         self._times = [at]
         self._totals = [0.0]

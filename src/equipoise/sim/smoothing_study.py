@@ -333,7 +333,7 @@ def _segmented(policy: ScalingPolicySpec, start: Inputs) -> SmoothingStrategy:
         rule["function"]["segments"] = written["function"]["segments"] if has_own else default
     inputs = ", ".join(f"{_twentieth(start[name])} {name}" for name in sorted(policy.inputs))
     return SmoothingStrategy(
-        "segments", "the policy's" if has_own else f"every {inputs}", _compiled(document)
+        "segments", "as in the policy" if has_own else f"every {inputs}", _compiled(document)
     )
 
 
@@ -342,7 +342,7 @@ def _quantized(policy: ScalingPolicySpec, start: Inputs) -> SmoothingStrategy:
     if any(container["quantization"] for container in own):
         for written, container in zip(own, document["containers"], strict=True):
             container["quantization"] = written["quantization"]
-        return SmoothingStrategy("quantization", "the policy's", _compiled(document))
+        return SmoothingStrategy("quantization", "as in the policy", _compiled(document))
     settings = []
     slots = CompiledPolicy.of(read_spec(document, "strategy")).slots
     for container in document["containers"]:

@@ -311,15 +311,15 @@ class Futility:
     cause: str
     worlds: int
     futile: int
-    """In how many the loop gave up,"""
+    """The number of worlds in which the loop stopped rotating."""
     rotations_failed_max: int | None
-    """after at most so many rotations in a row that did not help."""
+    """The most consecutive rotations without improvement before it stopped."""
     balanced: int
-    """In how many no pod is hot any more."""
+    """The number of worlds in which no pod is hot any more."""
     rotations_median: float | None
     evicted_median: float | None
     hours: float
-    """How long the others were watched."""
+    """The time for which the other worlds were simulated."""
 
 
 def futility(
@@ -330,7 +330,7 @@ def futility(
     hours_max: float = HOURS_MAX,
     on_progress: Callable[[int], object] = ignore,
 ) -> Futility:
-    """Run the loop on in so many worlds in which something is hot at first."""
+    """Run the loop in this number of worlds that begin with a hot pod."""
     runs: list[FutilityRun] = []
     for seed in range(worlds * DRAWS_PER_WORLD_MAX):
         if plan_now(experiment.world(cause, seed), experiment.settings) is None:

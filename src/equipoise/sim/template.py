@@ -51,7 +51,7 @@ class Template:
     priority_class: str = ""
     has_local_storage: bool = False
     node_labels: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """Only nodes with these labels take its pods; a revision's name does not tell of them."""
+    """The labels of nodes that its pods can run on; they are not part of the revision's name."""
     parts: tuple[tuple[str, float], ...] = field(init=False, repr=False, compare=False)
     """The containers' names, and the part of the pod's usage that each has."""
 

@@ -122,7 +122,7 @@ def test_no_record_gives_an_empty_page(name: str) -> None:
     """Which says so."""
     page = maker(name)([])
     check(page)
-    assert page.summary == "Nothing has been decided yet."
+    assert page.summary == "No decisions yet."
 
 
 @pytest.mark.parametrize("name", PAGES)

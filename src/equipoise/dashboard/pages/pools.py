@@ -10,25 +10,25 @@ from equipoise.dashboard.values import Json, counted, figure, moment, text
 
 TIERS_MAX = 24
 LINES_MAX = 6
-LOOKS_MAX = 400
+SAMPLES_MAX = 400
 ACTIONS_MAX = 50
-TOLD_MAX = 6
+NAMED_MAX = 6
 """The maximum number of tiers in the words for screen readers."""
 STAYS = {"idle": "good", "busy": "actual", "leased": "cold", "draining": "muted"}
 """The states of pods, and their colours."""
 TIER_FACTS = (
     ("Pods", "pods", "in all tiers"),
-    ("Missing", "missing", "more pods are demanded than there are"),
-    ("Kept: busy", "skipped_busy", "pods of tiers over target that serve a call"),
-    ("Kept: leased", "skipped_leased", "pods of tiers over target that somebody holds"),
-    ("Kept: draining", "skipped_draining", "pods of tiers over target that get no more calls"),
+    ("Missing", "missing", "pods missing to reach all targets"),
+    ("Not moved: busy", "skipped_busy", "pods above the target of their tier, each with a call"),
+    ("Not moved: leased", "skipped_leased", "pods above the target of their tier, each with a lease"),
+    ("Not moved: draining", "skipped_draining", "pods above the target of their tier, each draining"),
 )
 ROSTER_FACTS = (
-    ("Listed", "listed", "pods that Kubernetes has"),
-    ("Registered", "registered", "pods that the tiers have"),
-    ("Missing", "missing", "registered, and not in the list"),
-    ("Unready", "unready", "in a tier, and not ready"),
-    ("Loss allowed", "lost_max", "without proof; more waits for a person"),
+    ("Listed", "listed", "pods in the cluster"),
+    ("Registered", "registered", "pods in the tiers"),
+    ("Missing", "missing", "registered pods that are not in the cluster"),
+    ("Not ready", "unready", "registered pods that are not ready"),
+    ("Loss allowed", "lost_max", "pods that may be missing before nothing is removed"),
 )
 
 
@@ -82,16 +82,19 @@ def _tiers(newest: Record) -> Chart | None:
     if not series:
         series.append(bars("pods", "actual", [Bar(text(name), assigned.get(name)) for name in names]))
     series.append(dashes("target", "target", [Bar(text(name), targets[name]) for name in names]))
-    told = [f"{text(name)} has {assigned.get(name, '-')} of {targets[name]}" for name in names[:TOLD_MAX]]
-    if len(targets) > TOLD_MAX:
-        told.append(f"and {len(targets) - TOLD_MAX} more tiers")
+    words = [
+        f"{text(name)} has {assigned.get(name, '-')} of {counted(targets[name], 'pod')}"
+        for name in names[:NAMED_MAX]
+    ]
+    if len(targets) > NAMED_MAX:
+        words.append(f"and {len(targets) - NAMED_MAX} more tiers")
     options = by_name("pods", [text(name) for name in names], series)
-    return Chart("Tiers and their targets", options, f"{'; '.join(told)}.")
+    return Chart("Tiers and their targets", options, f"{'; '.join(words)}.")
 
 
 def _over_time(records: Sequence[Record]) -> Chart | None:
     snapshots = []
-    for record in reversed(records[:LOOKS_MAX]):
+    for record in reversed(records[:SAMPLES_MAX]):
         assigned = _by_tier(Json(record.decision.reason.numbers)["assigned"])
         snapshots.append((record.at, assigned))
         if moved := _moved(record, assigned):
@@ -106,7 +109,7 @@ def _over_time(records: Sequence[Record]) -> Chart | None:
         Line(text(name), colour, [(at, assigned.get(name)) for at, assigned in snapshots], is_step=True)
         for name, colour in zip(names, colours, strict=False)
     ]
-    words = f"The pods of {counted(len(names), 'tier')} at {counted(len(snapshots), 'look')}."
+    words = f"The pods of {counted(len(names), 'tier')} in {counted(len(snapshots), 'observation')}."
     return Chart("Pods over time", over_time("pods", lines), words)
 
 
@@ -151,5 +154,5 @@ def _actions_table(records: Sequence[Record]) -> Table:
             rows.append((moment(record.at), name, text(action.pod), *tiers, text(one.result)))
         if len(rows) >= ACTIONS_MAX:
             break
-    columns = ("When", "Action", "Pod", "From", "To", "Came of it")
+    columns = ("Time", "Action", "Pod", "From", "To", "Result")
     return Table("Moves and changes", columns, tuple(rows[:ACTIONS_MAX]))

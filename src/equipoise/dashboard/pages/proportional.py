@@ -47,9 +47,9 @@ def _facts(numbers: Json) -> Iterator[Fact]:
             yield Fact(f"Cluster's {name}", amount(*_input_size(name, value)))
     pods, behind, window = (numbers[key].count for key in ("pods", "pods_behind", "window"))
     if pods is not None:
-        yield Fact("Pods", f"{pods:,}", f"{behind:,} behind" if behind else "")
+        yield Fact("Pods", f"{pods:,}", f"{behind:,} with outdated values" if behind else "")
     if window is not None:
-        yield Fact("Window", counted(window, "target"), "targets that still count")
+        yield Fact("Window", counted(window, "target"), "targets used for smoothing")
 
 
 def _unit(slot: str) -> str:
@@ -127,7 +127,7 @@ def _chart(slot: str, follows: str, samples: Sequence[Sample]) -> Chart | None:
         Line("raw target", "target", targets, is_step=True, is_dashed=True),
     ]
     target, has = amount(_last(targets), unit), amount(_last(in_force), unit)
-    words = f"{text(slot)}: {target} is asked for, {has} is in force."
+    words = f"{text(slot)}: the target is {target}, the applied value is {has}."
     return Chart(text(slot) or "(no name)", over_time(unit, lines), words)
 
 
@@ -160,7 +160,7 @@ def _values(numbers: Json, slots: Sequence[str], samples: Sequence[Sample]) -> T
         )
         for slot in slots
     )
-    figures = ("In force", "Target", "Scales up below", "Scales down above")
+    figures = ("Applied", "Target", "Scales up below", "Scales down above")
     return Table("Values", ("Slot", "Unit", *figures, "Reason"), rows, figures)
 
 
@@ -177,4 +177,4 @@ def _changes(records: Sequence[Record]) -> Table:
         for record in records
         for one in record.outcomes
     ]
-    return Table("Changes", ("When", "Set", "Came of it", "Detail"), tuple(rows[:CHANGES_MAX]))
+    return Table("Changes", ("Time", "Set", "Result", "Detail"), tuple(rows[:CHANGES_MAX]))

@@ -25,7 +25,7 @@ from equipoise.qos.policy import QosPolicy
 
 RULES_MAX = 12
 LINES_MAX = 6
-LOOKS_MAX = 400
+SAMPLES_MAX = 400
 STEPS_MAX = 40
 NANOS = 1e9
 MILLI = 1000.0
@@ -80,17 +80,17 @@ def _facts(numbers: Json, node: Json) -> Iterator[Fact]:
     keys = ("pods", "eligible", "unknown", "budget")
     pods, eligible, unknown, budget = (numbers[key].count for key in keys)
     if pods is not None:
-        yield Fact("Pods", f"{pods:,}", "" if eligible is None else f"{eligible:,} may be acted on now")
+        yield Fact("Pods", f"{pods:,}", "" if eligible is None else f"{eligible:,} eligible for actions")
     if unknown and any(rule.is_crossed for rule in _rules_of(numbers)):
         yield Fact("Unknown", counted(unknown, "pod"), "whose usage could not be read")
     if budget is not None:
-        yield Fact("Budget", counted(budget, "eviction"), "in one round")
+        yield Fact("Budget", counted(budget, "eviction"), "per cycle")
     if node["is_scheduling_disabled"].value is True:
-        yield Fact("Scheduling", "disabled", "no new pod may come")
+        yield Fact("Scheduling", "disabled", "for new pods")
 
 
 class Rule(NamedTuple):
-    """How one rule stood, as far as it was recorded."""
+    """The recorded state of one rule."""
 
     key: str
     metric: str
@@ -145,7 +145,7 @@ def _over_time(records: Sequence[Record]) -> Chart | None:
     """Return usage over time: one point per record, and one for the end of its streak."""
     keys = [rule.key for rule in _rules_of(numbers_of(records[0]))][:LINES_MAX]
     points: dict[str, list[Point]] = {key: [] for key in keys}
-    for record in reversed(records[:LOOKS_MAX]):
+    for record in reversed(records[:SAMPLES_MAX]):
         samples = [(record.at, Json(record.decision.reason.numbers))]
         if record.streak is not None:
             samples.append((record.streak.until, numbers_of(record)))
@@ -158,7 +158,7 @@ def _over_time(records: Sequence[Record]) -> Chart | None:
         return None
     colours = ("actual", "target", "cold", "good", "muted", "hot")
     lines = [Line(key, colour, points[key]) for key, colour in zip(known, colours, strict=False)]
-    words = f"Usage of {counted(len(known), 'metric')} in percent of its waterline, look by look."
+    words = f"Usage of {counted(len(known), 'metric')} in percent of its waterline, over time."
     return Chart("Usage over time", over_time("% of the waterline", lines, [WATERLINE]), words)
 
 
@@ -236,8 +236,8 @@ def _steps(records: Sequence[Record]) -> Table:
             )
         if len(rows) >= STEPS_MAX:
             break
-    columns = ("When", "Step", "Action", "Pod", "Metric", "Unit", "Releases", "Gap after", "Came of it")
-    return Table("What was done", columns, tuple(rows[:STEPS_MAX]), ("Step", "Releases", "Gap after"))
+    columns = ("Time", "Step", "Action", "Pod", "Metric", "Unit", "Releases", "Gap after", "Result")
+    return Table("Actions", columns, tuple(rows[:STEPS_MAX]), ("Step", "Releases", "Gap after"))
 
 
 class SortedPods(NamedTuple):
@@ -249,7 +249,7 @@ class SortedPods(NamedTuple):
     """The result by pod: `evicted`, `held`, `planned`, or the server's answer."""
 
     def outcome_of(self, pod: ObservedPod) -> str:
-        """Return what became of a pod; empty if nothing was meant for it."""
+        """Return the result for a pod; empty if it had no action."""
         return self.outcomes.get(text(pod.key), "")
 
     def used_by(self, pod: ObservedPod) -> float | None:
@@ -273,20 +273,21 @@ def _in_order(found: SortedPods | None, at: float) -> Chart | None:
     unit = "MiB" if found.metric.resource is NodeResource.MEMORY else "cores"
     names = [f"{position}." for position in range(1, len(shown) + 1)]
     done = sum(found.outcome_of(pod) in COLOURS for pod in found.pods)
-    more = f" The first {PODS_MAX} are drawn." if len(found.pods) > PODS_MAX else ""
+    more = f" The first {PODS_MAX} are shown." if len(found.pods) > PODS_MAX else ""
     first = shown[0]
     words = (
-        f"{counted(len(found.pods), 'pod')} in the order of acting for {found.metric.name} at {moment(at)}; "
-        f"the first, {text(first.key)}, uses {amount(found.used_by(first), unit)}; {done} acted on.{more}"
+        f"{counted(len(found.pods), 'pod')} in the order of actions for {found.metric.name} at {moment(at)}; "
+        f"the first, {text(first.key)}, uses {amount(found.used_by(first), unit)}; "
+        f"{counted(done, 'pod')} acted on.{more}"
     )
-    return Chart("Pods in the order of acting", by_name(unit, names, list(_rows(found, shown))), words)
+    return Chart("Pods in the order of actions", by_name(unit, names, list(_rows(found, shown))), words)
 
 
 def _rows(found: SortedPods, pods: Sequence[ObservedPod]) -> Iterator[Options]:
     """Yield the bars by result, one stacked row per result."""
-    became = [found.outcome_of(pod) for pod in pods]
-    kinds = [what if what in COLOURS else "waits" if what else "" for what in became]
-    rows = {"": ("left alone", "muted"), "waits": ("held, planned or refused", "held")}
+    results = [found.outcome_of(pod) for pod in pods]
+    kinds = [what if what in COLOURS else "waits" if what else "" for what in results]
+    rows = {"": ("no action", "muted"), "waits": ("held, planned or refused", "held")}
     rows |= {name: (name, colour) for name, colour in COLOURS.items()}
     for kind, (name, colour) in rows.items():
         if kind in kinds:
@@ -311,9 +312,9 @@ def _pods_table(found: SortedPods | None) -> Table:
         )
         for position, pod in enumerate(pods, 1)
     )
-    figures = ("Turn", "Priority", "CPU, cores", "Memory, MiB")
-    columns = ("Turn", "Pod", "Class", "Priority", "CPU, cores", "Memory, MiB", "What")
-    return Table("Pods in the order of acting", columns, rows, figures)
+    figures = ("Order", "Priority", "CPU, cores", "Memory, MiB")
+    columns = ("Order", "Pod", "Class", "Priority", "CPU, cores", "Memory, MiB", "Result")
+    return Table("Pods in the order of actions", columns, rows, figures)
 
 
 def _sorted_pods(record: Record) -> SortedPods | None:

@@ -10,15 +10,15 @@ from equipoise.dashboard.page import Chart, Fact, Figures, Page, Table, facts_of
 from equipoise.dashboard.values import Json, amount, counted, figure, mebibytes, moment, text
 
 WHOLE_LESS = 99.9
-"""As in the reason: never 100 % while samples are missing."""
+"""As in the reason: never 100% while samples are missing."""
 POINTS_MAX = 500
 CONTAINERS_MAX = 20
 ADVICE_MAX = 20
 REPLICAS_MAX = 1_000_000
 CORES_FACTS = (
     ("Request", "request_cores", "of one pod"),
-    ("95th percentile", "p95_cores", "of the workload, coming week included where it is predictable"),
-    ("Peak", "peak_cores", "of the workload in a week"),
+    ("95th percentile", "p95_cores", "of the workload, with the forecast if it is predictable"),
+    ("Peak", "peak_cores", "of the workload in the past week"),
 )
 LEVELS = {
     "idlest hour": "lowest_median_cores",
@@ -46,7 +46,7 @@ class Course(NamedTuple):
 
 
 def page(records: Sequence[Record]) -> Page:
-    """Return the page of workloads with advice; records are newest first."""
+    """Return the page of workloads with recommendations; records are newest first."""
     return page_of("Recommendation", "recommendation", "workload", records, _figures)
 
 
@@ -76,10 +76,10 @@ def _hpa(record: Record) -> HpaUsage | None:
 def _facts(numbers: Json, hpa: HpaUsage | None, prediction: Json) -> Iterator[Fact]:
     if hpa is not None:
         replicas = f"{hpa.replicas_min:,} to {counted(hpa.replicas_max, 'replica')}"
-        yield Fact("Advice", replicas, f"at {hpa.target_percent} % of the CPU request")
+        yield Fact("Recommended", replicas, f"at {hpa.target_percent}% of the CPU request")
     today = numbers["replicas"].count
     if today is not None:
-        yield Fact("Today", counted(today, "replica"))
+        yield Fact("Now", counted(today, "replica"))
     yield from facts_of(numbers, "cores", CORES_FACTS)
     coverage = numbers["coverage"].number
     if coverage is not None:
@@ -117,13 +117,13 @@ def _usage(course: Course) -> Chart | None:
     if past is None:
         return None
     lines = [Line("usage", "actual", course.past)]
-    words = f"The busiest hour of the week used {amount(past, 'cores')}"
+    words = f"The busiest hour of the past week used {amount(past, 'cores')}"
     if ahead is not None:
-        lines.append(Line("95 % band", "band", course.upper, is_filled=True))
+        lines.append(Line("95% band", "band", course.upper, is_filled=True))
         lines.append(Line("forecast", "target", course.ahead))
-        words += f"; the coming day's is expected at {amount(ahead, 'cores')}"
+        words += f"; the forecast of the next day's busiest hour is {amount(ahead, 'cores')}"
     if upper is not None:
-        words += f", and below {amount(upper, 'cores')} in 95 of 100 samples"
+        words += f", and 95% of samples are expected below {amount(upper, 'cores')}"
     return Chart("Usage and forecast, by the hour", over_time("cores", lines), f"{words}.")
 
 
@@ -134,7 +134,7 @@ def _levels(numbers: Json) -> Chart | None:
     if not words:
         return None
     options = by_name("cores", list(LEVELS), [bars("workload", "actual", values)])
-    return Chart("What decided", options, f"The workload's {words}.")
+    return Chart("Usage of the past week", options, f"CPU usage of the workload: {words}.")
 
 
 def _replicas(numbers: Json, hpa: HpaUsage | None, course: Course) -> Chart | None:
@@ -147,16 +147,18 @@ def _replicas(numbers: Json, hpa: HpaUsage | None, course: Course) -> Chart | No
     top = _peak(past)
     if top is None:
         return None
-    lines = [Line("advised", "actual", past, is_step=True)]
+    lines = [Line("recommended", "actual", past, is_step=True)]
     if _peak(ahead) is not None:
-        lines.append(Line("advised, on the forecast", "target", ahead, is_step=True, is_dashed=True))
+        lines.append(Line("recommended, for the forecast", "target", ahead, is_step=True, is_dashed=True))
     levels = [
-        Level("today", today, "muted"),
-        Level("least", float(hpa.replicas_min), "limit"),
-        Level("most", float(hpa.replicas_max), "limit", is_reached=False),  # it would flatten all else
+        Level("now", today, "muted"),
+        Level("minimum", float(hpa.replicas_min), "limit"),
+        Level("maximum", float(hpa.replicas_max), "limit", is_reached=False),  # it would flatten all else
     ]
     replicas = counted(round(top), "replica")
-    words = f"The advice would have run up to {replicas} in the past week; {figure(today)} run today."
+    words = (
+        f"The recommended HPA would have run at most {replicas} in the past week; {figure(today)} run now."
+    )
     return Chart("Recommended replicas, by the hour", over_time("replicas", lines, levels), words)
 
 
@@ -199,7 +201,7 @@ def _parts(record: Record) -> list[Container]:
 def _containers(record: Record) -> Table:
     units = ("cores", "cores", "MiB", "MiB")
     rows = tuple((name, *map(figure, values, units)) for name, *values in _parts(record))
-    figures = ("CPU used (p99), cores", "CPU advised, cores", "Memory peak, MiB", "Memory advised, MiB")
+    figures = ("CPU used (P99), cores", "CPU request, cores", "Memory peak, MiB", "Memory request, MiB")
     return Table("Containers", ("Container", *figures), rows, figures)
 
 
@@ -208,10 +210,11 @@ def _containers_drawn(record: Record) -> Chart | None:
     if not parts:
         return None
     series = [
-        bars("used (p99)", "muted", [Bar(part.name, part.cores_p99) for part in parts]),
-        bars("advised", "actual", [Bar(part.name, part.cores_advised) for part in parts]),
+        bars("used (P99)", "muted", [Bar(part.name, part.cores_p99) for part in parts]),
+        bars("recommended request", "actual", [Bar(part.name, part.cores_advised) for part in parts]),
     ]
-    words = "; ".join(f"{one.name} should ask for {amount(one.cores_advised, 'cores')}" for one in parts[:6])
+    requests = "; ".join(f"{one.name} {amount(one.cores_advised, 'cores')}" for one in parts[:6])
+    words = f"Recommended CPU requests: {requests}"
     options = by_name("cores", [part.name for part in parts], series, trigger="axis")
     return Chart("CPU by container", options, f"{words}.")
 
@@ -220,7 +223,7 @@ def _history(records: Sequence[Record]) -> Table:
     rows = []
     for record in records[:ADVICE_MAX]:
         hpa = _hpa(record)
-        advice = f"{hpa.replicas_min} to {hpa.replicas_max} at {hpa.target_percent} %" if hpa else "-"
+        advice = f"{hpa.replicas_min} to {hpa.replicas_max} at {hpa.target_percent}%" if hpa else "-"
         results = ", ".join(text(one.result) for one in record.outcomes) or "-"
         rows.append((moment(record.at), record.decision.reason.code.value, advice, results))
-    return Table("Advice", ("When", "Reason", "Replicas", "Came of it"), tuple(rows))
+    return Table("Recommendations", ("Time", "Reason", "Replicas", "Result"), tuple(rows))

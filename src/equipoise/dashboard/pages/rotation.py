@@ -12,15 +12,15 @@ PODS_MAX = 60
 ROTATIONS_MAX = 20
 WAVES_MAX = 50
 LINE_FACTS = (
-    ("Target", "target_cores", "what a pod uses that is as busy as the HPA wants it"),
-    ("Tolerance line", "threshold_cores", "a pod above it is hot"),
+    ("Target", "target_cores", "CPU of a pod at the target of the HPA"),
+    ("Threshold", "threshold_cores", "a pod above it is hot"),
 )
 ENDINGS = {
-    "NothingLeft": "no pod needs to be rotated any more",
+    "NothingLeft": "no pod is hot any more",
     "UsedUp": "all planned pods were evicted",
-    "Interrupted": "a rollout or the autoscaler changed the workload",
-    "LeftOpen": "no process continued it in time",
-    "TimedOut": "new pods were not ready and measured in time",
+    "Interrupted": "a rollout or the autoscaler interrupted it",
+    "LeftOpen": "no further wave in time",
+    "TimedOut": "the pods were not available and measured in time",
 }
 
 
@@ -55,10 +55,10 @@ def _facts(records: Sequence[Record], verdicts: Sequence[Json]) -> Iterator[Fact
         yield Fact("Hottest pod", amount(hottest.cores, "cores"), f"{hottest.name}{since}")
     ready, unknown = numbers["pods_ready"].count, numbers["pods_unknown"].count
     if ready is not None:
-        yield Fact("Ready", counted(ready, "pod"), f"{unknown} of unknown usage" if unknown else "")
+        yield Fact("Ready", counted(ready, "pod"), f"usage of {unknown} unknown" if unknown else "")
     if verdicts:
         predicted, realised = _gain(verdicts[0])
-        note = f"by which the hottest pod fell; {amount(predicted, '%')} was predicted"
+        note = f"lower usage of the hottest pod; predicted {amount(predicted, '%')}"
         yield Fact("Last rotation", amount(realised, "%"), note)
 
 
@@ -101,7 +101,7 @@ def _usage(records: Sequence[Record]) -> Chart | None:
     first, second = _pods(before), [] if after is None else _pods(after)
     numbers = Json(before.decision.reason.numbers)
     target, threshold = numbers["target_cores"].number, numbers["threshold_cores"].number
-    levels = [Level("target", target, "target"), Level("tolerance", threshold, "limit")]
+    levels = [Level("target", target, "target"), Level("threshold", threshold, "limit")]
     since = records if after is None else [one for one in records if before.at <= one.at <= after.at]
     evicted = {text(one.action.pod) for each in since for one in each.outcomes if one.result == "Accepted"}
     word = "before" if second else "now"
@@ -142,13 +142,13 @@ def _description(first: Sequence[PodUsage], second: Sequence[PodUsage], threshol
     if threshold is not None:
         above = sum(pod.cores > threshold for pod in second or first)
         is_are = "is" if above == 1 else "are"
-        sentence += f"; {above} {is_are} above the tolerance line of {amount(threshold, 'cores')}"
+        sentence += f"; {above} {is_are} above the threshold of {amount(threshold, 'cores')}"
     is_cut = max(len(first), len(second)) > PODS_MAX
-    return f"{sentence}.{f' The {PODS_MAX} busiest are drawn.' if is_cut else ''}"
+    return f"{sentence}.{f' The {PODS_MAX} busiest are shown.' if is_cut else ''}"
 
 
 def _verdicts(records: Sequence[Record]) -> list[Json]:
-    """Return how rotations ended, the newest first; each ends once, and is remembered for long.
+    """Return how rotations ended, the newest first; each ends once, and stays in the memory for long.
 
     One that ended while the reason stayed the same is known from its streak's numbers only.
     """
@@ -190,8 +190,8 @@ def _improvement(verdicts: Sequence[Json], newest: Record) -> Chart | None:
         bars("realised", "actual", list(map(Bar, names, realised))),
     ]
     words = (
-        f"{counted(len(measured), 'measured rotation')}; after the last one the hottest pod used "
-        f"{amount(realised[-1], '%')} less, and {amount(predicted[-1], '%')} was predicted."
+        f"{counted(len(measured), 'measured rotation')}; the last one lowered the usage of the hottest pod "
+        f"by {amount(realised[-1], '%')}, and the prediction was {amount(predicted[-1], '%')}."
     )
     options = by_name("% lower", names, series, trigger="axis")
     return Chart("Improvement, predicted and realised", options, words)
@@ -209,7 +209,7 @@ def _rotations(verdicts: Sequence[Json]) -> Table:
         for one in verdicts
     )
     figures = ("Waves", "Pods", "Predicted, %", "Realised, %")
-    return Table("Rotations", ("Ended", *figures, "Since"), rows, figures)
+    return Table("Rotations", ("Ended", *figures, "Reason"), rows, figures)
 
 
 def _waves(records: Sequence[Record]) -> Table:
@@ -221,5 +221,5 @@ def _waves(records: Sequence[Record]) -> Table:
             for one in record.outcomes
             if isinstance(one.action, EvictPod)
         ]
-    columns = ("When", "Wave", "Pod", "Came of it", "Detail")
+    columns = ("Time", "Wave", "Pod", "Result", "Detail")
     return Table("Waves", columns, tuple(rows[:WAVES_MAX]), ("Wave",))

@@ -133,7 +133,7 @@ class PoolsScene(Scene):
                 return
             self.allocated += 1
             if answer.tier == "gold" and answer.pod in self._calls.values():
-                self._given_twice = f"{answer.pod} serves two calls, and its tier is exclusive"
+                self._given_twice = f"{answer.pod} of an exclusive tier serves two calls"
             self._calls[call] = answer.pod
             self.world.at(self.world.now + seconds, end)
 
@@ -158,16 +158,17 @@ class PoolsScene(Scene):
         for name, row in count_tiers(policy, snapshot).items():
             have = row["idle"] + row["busy"] + row["draining"]
             if have != row["target"]:
-                return f"the tier {name} has {have} pods, and its target is {row['target']}"
+                return f"the tier {name} has {have} pods, but its target is {row['target']}"
         if self.allocated != self.released + len(self._calls):
-            return f"of {self.allocated} calls {self.released} were released"
+            return f"only {self.released} of {self.allocated} calls were released"
         return "" if self.actions(MovePod, *DONE) else "no pod was moved"
 
     def outcome(self) -> str:
         moved, taken = len(self.actions(MovePod, *DONE)), len(self.actions(RegisterPod, *DONE))
         return (
-            f"{taken} pods registered, {moved} idle pods moved between tiers, every tier at its target; "
-            f"{self.allocated} calls got a pod, {self.released} released it, {self.refused} found none free"
+            f"{taken} pods registered, {moved} idle pods moved between tiers, every tier at its target. "
+            f"{self.allocated} calls got a pod, {self.released} of them have ended, {self.refused} found no "
+            "free pod"
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
@@ -186,8 +187,8 @@ class PoolsScene(Scene):
             cells = (tier, TYPES[tier], targets, str(have), str(moved_in), str(moved_out))
             laid_out.add_row(*cells, dots)
         caption = (
-            "Nine pods become twelve, and fill the tiers. When gold needs two more, idle pods of silver "
-            "move there and back; who serves a call stays (● busy, ○ idle)."
+            "Nine pods become twelve and fill the tiers. When gold needs two more, idle pods of silver move "
+            "there, and later back. Busy pods are not moved (● busy, ○ idle)."
         )
         return Text(caption), laid_out
 

@@ -130,19 +130,22 @@ class ProportionalScene(Scene):
         if not self.changes() or max(applied) < max(target) or applied[-1] != target[-1]:
             return f"{SUBJECT} did not follow the cluster"
         if reversals(applied) > 1 or reversals(target) < 3:  # noqa: PLR2004 - the target must have flapped
-            return f"{SUBJECT} turned {reversals(applied)} times, and the target {reversals(target)} times"
+            return (
+                f"the request of {SUBJECT} changed direction {reversals(applied)} times, the target "
+                f"{reversals(target)} times"
+            )
         behind = [
             pod.name for pod in self._dns.pods.values() if abs(_cores(pod.containers) - applied[-1]) > EPSILON
         ]
-        return f"{behind[0]} does not have what was applied" if behind else ""
+        return f"{behind[0]} does not have the applied request" if behind else ""
 
     def outcome(self) -> str:
         target, applied = self._course("target"), self._course("current")
-        grown = f"{applied[0] * 1000:.0f}m → {max(applied) * 1000:.0f}m → {applied[-1] * 1000:.0f}m"
+        grown = f"{applied[0]:.3g} → {max(applied):.3g} → {applied[-1]:.3g} cores"
         back = "once" if reversals(applied) == 1 else f"{reversals(applied)} times"
         return (
-            f"CPU request {grown} as the cluster grew and shrank; the target turned back {reversals(target)} "
-            f"times, the pods {back}; {len(self.changes())} changes in place, no restart"
+            f"CPU request {grown} as the cluster grew and shrank, in {len(self.changes())} changes in place "
+            f"without a restart. The target changed direction {reversals(target)} times, the request {back}"
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
@@ -151,7 +154,7 @@ class ProportionalScene(Scene):
         room = width - 36
         rows = [
             ("cores", cores, min(cores), max(cores), "bright_black", f"{min(cores):.0f} to {max(cores):.0f}"),
-            ("target", target, low, high, "yellow", f"{low * 1000:.0f}m to {high * 1000:.0f}m"),
+            ("target", target, low, high, "yellow", f"{low:.3g} to {high:.3g}"),
             ("applied", applied, low, high, "green", f"{len(self.changes())} changes"),
         ]
         drawn = [
@@ -159,8 +162,8 @@ class ProportionalScene(Scene):
             for name, values, least, most, style, numbers in rows
         ]
         caption = (
-            f"{FIRST} workers become {MOST} and {FIRST} again, and every few minutes one loses touch. "
-            "The policy: 100m and 2m a core."
+            f"The cluster grows from {FIRST} to {MOST} workers and back, and every few minutes one is not "
+            "ready. The policy: 0.1 cores, and 0.002 cores more for each core of the cluster."
         )
         return Text(caption), labelled(drawn)
 

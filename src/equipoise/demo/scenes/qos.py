@@ -152,7 +152,7 @@ class QosScene(Scene):
         """Return an error if a protected pod was throttled or evicted."""
         for pod in self._cart.pods.values():
             if pod.quotas or pod.deletion_at is not None:
-                return f"{pod.ref} is guaranteed, and was acted on"
+                return f"{pod.ref} is Guaranteed and was throttled or evicted"
         return ""
 
     def _count(self, kind: type[Any]) -> int:
@@ -175,9 +175,10 @@ class QosScene(Scene):
         """Check that usage reached the waterline during the overload, and that every quota was restored."""
         crowd = self._crowd()
         if not self._count(ThrottlePod) or not self._count(EvictPod):
-            return f"{NODE} was not relieved"
+            return f"no pod on {NODE} was throttled or evicted"
         if crowd[-1] > THROTTLE_LINE or max(crowd) <= EVICT_LINE:
-            return f"{NODE} went from {max(crowd):.0f}m to {crowd[-1]:.0f}m, and not below {THROTTLE_LINE}m"
+            begin, end, waterline = (value / 1000 for value in (max(crowd), crowd[-1], THROTTLE_LINE))
+            return f"usage of {NODE} fell from {begin:.1f} to {end:.1f} cores, not below {waterline:g} cores"
         held = [pod.name for pod in self._node.pods.values() if not is_free(self._machine, pod)]
         if held or self._disk.content.throttled:
             return f"{(held or ['a pod'])[0]} on {NODE} is still throttled"
@@ -186,13 +187,13 @@ class QosScene(Scene):
     def outcome(self) -> str:
         crowd = self._crowd()
         if not crowd:
-            return "not crowded yet"
+            return "no pressure yet"
         counts = [self._count(kind) for kind in (ThrottlePod, EvictPod, RestorePod)]
         evicted = "1 pod" if counts[1] == 1 else f"{counts[1]} pods"
         return (
-            f"node usage {max(crowd) / 1000:.1f} → {crowd[-1] / 1000:.1f} of {CORES:g} cores, waterline "
-            f"{THROTTLE_LINE / 1000:g}; {evicted} evicted, quotas lowered {counts[0]} times, and raised "
-            f"{counts[2]} times until all was as before"
+            f"node usage {max(crowd) / 1000:.1f} → {crowd[-1] / 1000:.1f} of {CORES:g} cores, with a "
+            f"waterline of {THROTTLE_LINE / 1000:g}. {evicted} evicted, CPU quotas lowered {counts[0]} times "
+            f"and raised {counts[2]} times until all limits were restored"
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
@@ -200,11 +201,11 @@ class QosScene(Scene):
         usage = self._usage(self.began_at + first * MINUTE, self.began_at + last * MINUTE)
         room = width - 26
         caption = (
-            "Two guaranteed pods share a node with batch jobs that get busy for nine minutes. "
-            f"Above {THROTTLE_LINE}m they are throttled, above {EVICT_LINE}m evicted."
+            "Two Guaranteed pods share a node with batch jobs that get busy for nine minutes. The jobs are "
+            f"throttled above {THROTTLE_LINE / 1000:g} cores and evicted above {EVICT_LINE / 1000:g} cores."
         )
         picture = columns(usage, room, 6, CORES * 1000, THROTTLE_LINE)
-        scale = f"{CORES:g} cores\n\n─ {THROTTLE_LINE}m\n\n\n0"
+        scale = f"{CORES:g} cores\n\n─ {THROTTLE_LINE / 1000:g} cores\n\n\n0"
         ends = Text(f"{first}:00".ljust(room - 5) + f"{last}:00", style="dim")
         return Text(caption), labelled([("usage", picture, scale), ("", ends, "")])
 

@@ -101,22 +101,22 @@ class RecommendationScene(Scene):
     def problem(self) -> str:
         """Check that advice was adopted, and that the HPA has scaled by it."""
         if not self.changes():
-            return "the Analytics shop/search was not answered with an HPA"
+            return "no HPA was created for the Analytics shop/search"
         hpa = self._hpa()
         if hpa is None or hpa.manager != "equipoise":
-            return "the HPA of shop/search is not there"
-        return "" if hpa.scaled_at is not None else "the HPA of shop/search has not scaled"
+            return "the HPA of shop/search does not exist"
+        return "" if hpa.scaled_at is not None else "the HPA of shop/search has not scaled the workload"
 
     def outcome(self) -> str:
         hpa = self._hpa()
         if hpa is None:
-            return "no advice yet"
+            return "no recommendation yet"
         used = sum(pod.rate_cores for pod in self._search.active())
         now = self._search.replicas
         return (
-            f"HPA of {hpa.spec.replicas_min} to {hpa.spec.replicas_max} at "
-            f"{hpa.spec.metrics[0].target_value:g} % made; {REPLICAS} → {now} replicas, "
-            f"which use {used / now * 100:.0f} % of their requests instead of {used / REPLICAS * 100:.0f} %"
+            f"HPA created: {hpa.spec.replicas_min} to {hpa.spec.replicas_max} replicas at "
+            f"{hpa.spec.metrics[0].target_value:g}%. {REPLICAS} → {now} replicas, which use "
+            f"{used / now * 100:.0f}% of their requests instead of {used / REPLICAS * 100:.0f}%"
         )
 
     def _week(self) -> Floats:
@@ -139,11 +139,11 @@ class RecommendationScene(Scene):
         coming = Text(line(ahead.tolist(), short, 0.0, high), style="green")
         picture = Text.assemble(days, ("│", "yellow"), coming)
         numbers = f"{float(np.min(past)):.1f} to {float(np.max(past)):.1f} cores"
-        foretold = f"{float(ahead.min()):.1f} to {float(ahead.max()):.1f}"
+        expected = f"{float(ahead.min()):.1f} to {float(ahead.max()):.1f}"
         below = Text.assemble(("the past week".ljust(long + 1), "dim"), ("tomorrow", "green"))
         return (
-            Text("Twelve pods day and night, and a load that rises and falls with the day."),
-            labelled([("usage", picture, numbers), ("", below, f"forecast {foretold}")]),
+            Text("Twelve pods run all day, while the load rises and falls."),
+            labelled([("usage", picture, numbers), ("", below, f"forecast {expected}")]),
         )
 
     def highlights(self) -> Sequence[Record]:

@@ -77,7 +77,7 @@ class RotationScene(Scene):
             return ""  # all pods are starting
         serving = len(self._web.serving_pods())
         self._fewest = min(self._fewest, serving)
-        return f"{serving} of {REPLICAS} pods of {SUBJECT} serve" if serving < REPLICAS - 1 else ""
+        return f"only {serving} of {REPLICAS} pods of {SUBJECT} are ready" if serving < REPLICAS - 1 else ""
 
     def _verdict(self) -> tuple[Record, RotationResult] | None:
         """Return the record in which a rotation of this day ended, and its result."""
@@ -91,10 +91,10 @@ class RotationScene(Scene):
         """Check that the rotation was measured, and that the hottest pod fell by at least 10 %."""
         found = self._verdict()
         if not self.changes() or found is None:
-            return f"{SUBJECT} was not rotated to the end"
+            return f"no rotation of {SUBJECT} was completed"
         verdict = found[1]
         if verdict.ending not in MEASURED_ENDINGS or (verdict.realised_percent or 0.0) < 10:  # noqa: PLR2004
-            return f"the rotation of {SUBJECT} ended as {verdict.ending} with {verdict.realised_percent} %"
+            return f"the rotation of {SUBJECT} ended as {verdict.ending} with {verdict.realised_percent}%"
         return ""
 
     def outcome(self) -> str:
@@ -106,15 +106,17 @@ class RotationScene(Scene):
         predicted = before * (1 - found[1].predicted_percent / 100)
         evicted, count = found[1].evicted, found[1].waves
         return (
-            f"hottest pod {before:.0f} % → {after:.0f} % of target, predicted {predicted:.0f} %; "
-            f"{evicted} pods in {count} waves, never fewer than {self._fewest} of {REPLICAS} serving"
+            f"hottest pod {before:.0f}% → {after:.0f}% of the target, {predicted:.0f}% predicted. "
+            f"{evicted} pods evicted in {count} waves; at least {self._fewest} of {REPLICAS} pods were ready"
         )
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
         waves, found = self.changes(), self._verdict()
         if not waves or found is None:
             return ()
-        caption = "Two of eight pods hold half of the partitions. The HPA sees the mean, which is fine."
+        caption = (
+            "Two of eight pods hold half of the partitions. The mean, which the HPA sees, is at its target."
+        )
         wave_of = {
             outcome.action.pod: number for number, wave in enumerate(waves, 1) for outcome in wave.outcomes
         }
@@ -126,7 +128,7 @@ class RotationScene(Scene):
         drawn = [
             bars(title, rows, threshold, largest, long)
             for title, rows in (
-                ("before, in percent of the target; above │ a pod is hot", before),
+                ("before, in percent of the target; a pod above │ is hot", before),
                 (f"after {len(waves)} waves", after),
             )
         ]
@@ -144,7 +146,7 @@ def _rows(record: Record, wave_of: dict[str, int]) -> list[PercentBar]:
     rows = []
     for pod in sorted(inputs(record)[1].pods, key=lambda pod: (-(pod.cpu_cores or 0.0), pod.name)):
         colour = "red" if pod.name in hot else "blue" if pod.name in wave_of else "bright_black"
-        note = f"goes in wave {wave_of[pod.name]}" if pod.name in wave_of else ""
+        note = f"evicted in wave {wave_of[pod.name]}" if pod.name in wave_of else ""
         rows.append(PercentBar(f"web-{pod.name[-5:]}", (pod.cpu_cores or 0.0) / target * 100, note, colour))
     return rows
 

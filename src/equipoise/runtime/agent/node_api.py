@@ -49,7 +49,7 @@ def read_objects(objects: Iterable[PolicyObject]) -> tuple[QosPolicy, tuple[str,
     for one in listed:
         where = f"{one.ref.kind} {one.ref.name}"
         if one.unreadable:
-            problems.append(f"{where}: the object cannot be read: {one.unreadable}")
+            problems.append(f"{where}: the object could not be decoded: {one.unreadable}")
             continue
         model: type[BaseModel] = next(kind.body["spec"] for kind in QOS_KINDS if kind.name == one.ref.kind)
         try:
@@ -94,7 +94,7 @@ class WatchedNode:
         self._settings = {"evictions_per_round": evictions_per_round, "excess_percent": excess_percent}
         self._pods = Reflector(client, PODS_OF_NODE, params={"fieldSelector": f"spec.nodeName={node}"})
         self._nodes = Reflector(client, NODE, params={"fieldSelector": f"metadata.name={node}"})
-        # One attempt: a round must not wait for the API server.
+        # One attempt: a cycle must not wait for the API server.
         once = client.with_own_connections(backoff=Backoff(attempts_max=1))
         self._policies = {kind.name: _policies(once, kind) for kind in QOS_KINDS}
         kinds = [policies.reflector for policies in self._policies.values()]
@@ -111,7 +111,9 @@ class WatchedNode:
                 why = f"the {reflector.kind.plural} of {self.node}: {reflector.last_error or 'no answer'}"
                 raise WorldFailed(f"{self._client.address}: {why}")
         if self._nodes.cache.get("", self.node) is None:
-            raise WorldFailed(f"node {self.node}: not found at {self._client.address}; --node names another")
+            raise WorldFailed(
+                f"node {self.node}: not found at {self._client.address}; set another with --node"
+            )
 
     def stop(self) -> None:
         for reflector in self._reflectors:
@@ -176,7 +178,7 @@ class WatchedNode:
             if error.status != NOT_FOUND:
                 raise
         else:
-            listed = "have not been listed yet: they were not installed before"
+            listed = "have not been listed yet: their definition was installed just now"
             raise Unreachable(f"the {POD_QOS.plural} {listed}")
 
     def uid(self) -> str:
@@ -196,7 +198,7 @@ class WatchedNode:
         """Add our taint and condition to the node, or remove them."""
         # A successor finds the taint, so it is added first and removed last.
         if is_disabled:
-            # Not retried later in the same round: a pause may have begun by then.
+            # Not retried later in the same cycle: a pause may have begun by then.
             self._marks.add_taint(self.node, TAINT)
             self._marks.set_condition(self.node, CONDITION, "True", "WaterlineCrossed", sentence)
         else:
@@ -273,12 +275,12 @@ CHECK_SECONDS = 300.0
 """How long a check of the CRD's owner is valid."""
 RETRY_SECONDS = 10.0
 """The delay before a first check that failed is retried; nothing is changed meanwhile."""
-PREVIEW = "nothing is changed in Preview"
+PREVIEW = "the agent runs in Preview and changes nothing"
 FOREIGN = (
-    "ForeignController: the kinds of ensurance.crane.io are somebody else's; nothing is changed until "
-    "--crane on says to take over"
+    "ForeignController: the definitions of ensurance.crane.io are managed by another controller; the agent "
+    "changes nothing unless it is started with --crane on"
 )
-OTHER = f"the kinds of {GROUP} are somebody else's, whose agent may have written it"
+OTHER = f"the definitions of {GROUP} are managed by another controller, whose agent may have set it"
 
 
 class EnforcementGate:
@@ -294,7 +296,7 @@ class EnforcementGate:
     ) -> None:
         self._is_enforced = is_enforced
         self._takes_over = takes_over
-        # One attempt: a round must not wait for an API server that does not answer.
+        # One attempt: a cycle must not wait for an API server that does not answer.
         self._client = client.with_own_connections(backoff=Backoff(attempts_max=1))
         self._monotonic = monotonic
         self._standing: Standing | None = None
@@ -325,7 +327,7 @@ class EnforcementGate:
         return "" if self._takes_over else self._foreign(OTHER, is_first=False)
 
     def _foreign(self, sentence: str, *, is_first: bool) -> str:
-        """Return the sentence if the CRD is somebody else's, why its owner is unknown, or "" if it is ours.
+        """Return the sentence if another controller manages the CRD, why its owner is unknown, or "".
 
         The owner is checked when due; a failed check keeps the last answer, unless `is_first`.
         """
@@ -339,9 +341,9 @@ class EnforcementGate:
                 self._why_unknown = str(error)
             self._check_at = now + (RETRY_SECONDS if self._standing is None else CHECK_SECONDS)
         if self._standing is None:
-            return f"whose the kinds of {GROUP} are is not known: {self._why_unknown}"
+            return f"the controller that manages the definitions of {GROUP} is unknown: {self._why_unknown}"
         return sentence if self._standing is Standing.FOREIGN else ""
 
 
 def crane_conflict(pod: str) -> str:
-    return f"pod {pod} is Crane's own agent, and both would write the same quotas"
+    return f"pod {pod} is Crane's agent, and both agents would set the same CPU quotas"

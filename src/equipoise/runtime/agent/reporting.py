@@ -64,25 +64,25 @@ class EventReporter:
         self._actuator.record_event(self._node(), reason, sentence, is_warning=True)
 
     def report_failure(self, error: Exception) -> None:
-        """Log that a round failed; a bug's traceback at most every ten minutes."""
+        """Log that a cycle failed; a bug's traceback at most every ten minutes."""
         if isinstance(error, EquipoiseError):
-            self._log.warning("a round failed", error=str(error))
+            self._log.warning("the cycle failed", error=str(error))
             return
         if self._is_new((type(error).__name__, str(error))):
-            log_failure(self._log, "a round failed", error)
+            log_failure(self._log, "the cycle failed", error)
         else:
-            self._log.error("a round failed", error=description_of(error))
+            self._log.error("the cycle failed", error=description_of(error))
 
     def report_state(self, lost: str, unlocked: str, *, is_damaged: bool) -> None:
         if unlocked:
-            self._log.warning("the state file is not locked", error=unlocked)
+            self._log.warning("the state file could not be locked", error=unlocked)
         if lost:
             log = self._log.warning if is_damaged else self._log.info
-            log("what is throttled is looked for in the cgroups", reason=lost)
+            log("searching the cgroups for throttled containers", reason=lost)
 
     def report_damage(self, sentence: str) -> None:
         """Record an event on the node that the state file was damaged; `report_state` has logged it."""
-        message = f"{sentence}. What is throttled is looked for in the cgroups."
+        message = f"{sentence}. The agent searches the cgroups for throttled containers."
         self._actuator.record_event(self._node(), "StateFileDamaged", message, is_warning=True)
 
     def report_found(self, found: QuotaSearch) -> None:
@@ -105,7 +105,7 @@ class EventReporter:
             return
         self._problems = problems
         for place, problem in enumerate(problems):
-            sentence = f"left out: {problem}"
+            sentence = f"the policy is ignored: {problem}"
             if place < PROBLEM_EVENTS_MAX:
                 self.warn("PolicyLeftOut", sentence)
             else:
@@ -154,34 +154,36 @@ class AgentMetrics:
         def gauge(name: str, what: str, *labels: str) -> Gauge:
             return Gauge(f"equipoise_agent_{name}", what, labels, registry=registry)
 
-        self.rounds = counter("rounds", "Rounds by what was decided.", "reason")
-        self.failures = counter("round_failures", "Rounds that could not be decided.")
+        self.rounds = counter("rounds", "Number of cycles, by the reason of the decision.", "reason")
+        self.failures = counter("round_failures", "Number of cycles that failed.")
         self.bugs = counter(
-            "round_bugs", "Bugs of Equipoise met in rounds; a round that one ends is a failure too."
+            "round_bugs", "Number of unexpected errors in cycles, which are bugs of Equipoise."
         )
         self.state_damaged = gauge(
-            "state_file_damaged", "Whether the state file could not be read when the agent began."
+            "state_file_damaged", "1 if the state file could not be read when the agent started."
         )
         self.unclear = gauge(
             "unclear_quotas",
-            "Containers with a lower quota than they ask for, left as they are after the state was lost.",
+            "Containers whose CPU quota is below their limit for an unknown reason and is not changed.",
         )
-        self.actions = counter("actions", "Actions by what came of them.", "kind", "result")
+        self.actions = counter("actions", "Number of actions, by kind and result.", "kind", "result")
         self.failed_turns = counter(
-            "failed_turns", "Pods that an error left out of a round, and actions that it ended."
+            "failed_turns", "Number of pods and actions that were skipped because of an error."
         )
-        self.held = counter("held", "Actions that were held, by the guard.", "kind", "reason")
-        self.seconds = gauge("round_cpu_seconds", "CPU time of the last round.")
-        self.usage = gauge("usage", "What the rules compared.", "rule", "metric")
-        self.waterline = gauge("waterline", "What they compared it with.", "rule", "metric")
-        self.gap = gauge("gap", "Gaps in millicores or bytes.", "side", "metric")
-        self.throttled = gauge("throttled_containers", "Containers whose quota is ours.")
-        self.pods = gauge("pods", "Running pods of the node.")
-        self.refused = gauge(
-            "refused_pods", "Pods whose eviction was refused, and is not asked for again yet."
+        self.held = counter("held", "Number of actions held by guards, by kind and reason.", "kind", "reason")
+        self.seconds = gauge("round_cpu_seconds", "CPU time of the last cycle, in seconds.")
+        self.usage = gauge(
+            "usage", "Usage of each rule's metric, in the unit of the metric.", "rule", "metric"
         )
-        self.left_out = gauge("policies_left_out", "Policies that do not fit.")
-        self.enforcing = gauge("enforcing", "Whether anything may be changed now.")
+        self.waterline = gauge(
+            "waterline", "Waterline of each rule, in the unit of the metric.", "rule", "metric"
+        )
+        self.gap = gauge("gap", "Gap between usage and waterline, in millicores or bytes.", "side", "metric")
+        self.throttled = gauge("throttled_containers", "Containers that the agent throttles.")
+        self.pods = gauge("pods", "Running pods on the node.")
+        self.refused = gauge("refused_pods", "Pods whose eviction was refused and is in backoff.")
+        self.left_out = gauge("policies_left_out", "Policies that are ignored because they are not valid.")
+        self.enforcing = gauge("enforcing", "1 if the agent may change pods and the node now, otherwise 0.")
 
     def observe_cycle(self, done: NodeCycleReport, throttled: int, cpu_seconds: float) -> None:
         """Set the metrics from one cycle; series of rules that no longer exist are removed."""

@@ -45,7 +45,7 @@ AGE_MAX_SECONDS = 7 * 86400.0
 
 
 class AgentJournal:
-    """Records rounds in a journal; without a file, none. Losing it changes no decision."""
+    """Records cycles in a journal; without a file, none. Losing it changes no decision."""
 
     def __init__(self, file: str) -> None:
         self._journal: SqliteJournal | None = None
@@ -177,7 +177,9 @@ class Agent:
             raise
         crane_pod = self.node_api.crane_agent()
         if crane_pod:
-            raise WorldFailed(f"node {self.settings.node}: {crane_conflict(crane_pod)}; remove one of them")
+            raise WorldFailed(
+                f"node {self.settings.node}: {crane_conflict(crane_pod)}; remove one of the two"
+            )
         self.pauses.reflector.start()
         self._wait(self.pauses.reflector.synced, PAUSES_SECONDS_MAX)
         return not self.stopping.is_set()
@@ -207,11 +209,13 @@ class Agent:
         server.start()
         try:
             if self.start():
-                self.log.info("the agent begins", node=self.settings.node, enforced=self.settings.is_enforced)
+                self.log.info(
+                    "the agent has started", node=self.settings.node, enforced=self.settings.is_enforced
+                )
                 self.runner.run()
         finally:
             try:
-                self.restore("the agent ends")
+                self.restore("the agent is stopping")
             finally:
                 server.stop(2.0)
                 self.stop()
@@ -226,15 +230,15 @@ class Agent:
         try:
             self._recover(is_last=True)
         except Exception as error:  # noqa: BLE001 - what is known is restored all the same
-            log_failure(self.log, "what is throttled could not be looked for", error)
+            log_failure(self.log, "searching for throttled containers failed", error)
         try:
             outcomes = self.loop.restore_all()
         except Exception as error:  # noqa: BLE001 - the stop goes on, and the next agent retries
-            log_failure(self.log, "not everything could be given back", error)
+            log_failure(self.log, "restoring failed", error)
             return []
         for outcome in outcomes:
             pod = outcome.action.pod or self.settings.node
-            self.log.info("given back", why=why, pod=pod, result=outcome.result, detail=outcome.detail)
+            self.log.info("restored", why=why, pod=pod, result=outcome.result, detail=outcome.detail)
         return outcomes
 
     def clean_up(self) -> list[Outcome]:
@@ -260,7 +264,7 @@ class Agent:
         error_before = self.journal.error
         self.journal.append(report)
         if self.journal.error not in {"", error_before}:
-            self.log.warning("decisions are not kept", error=self.journal.error)
+            self.log.warning("decisions cannot be written to the journal", error=self.journal.error)
         cpu_seconds = time.thread_time() - self._cpu_seconds
         self.metrics.observe_cycle(report, len(self.loop.state.throttled), cpu_seconds)
         self.metrics.left_out.set(len(self.node_api.problems))
@@ -307,13 +311,13 @@ class Agent:
         return [] if error is None else [error]
 
     def readiness_errors(self) -> list[str]:
-        """Return why the agent is not ready: no round decided yet, or several that failed in a row."""
+        """Return why the agent is not ready: no cycle has succeeded yet, or several failed in a row."""
         if self.runner.failures >= FAILURES_MAX:
             why = description_of(self.runner.last_error)
-            return [f"the last {self.runner.failures} rounds failed: {why}"]
+            return [f"the last {self.runner.failures} cycles failed: {why}"]
         if self.runner.has_succeeded:
             return []
-        return [self.node_api.waiting_for() or "no round has been decided yet"]
+        return [self.node_api.waiting_for() or "no cycle has succeeded yet"]
 
 
 def run_agent(settings: AgentSettings) -> None:

@@ -87,7 +87,7 @@ class StateFile:
         if implausibility:
             raise self._set_aside(implausibility)
         if not is_of_this_boot:
-            self.lost = f"{self.path} is of another boot"
+            self.lost = f"{self.path} was written before the last boot"
             return AgentState(self.boot_id)
         self.lost = state.lost
         return state
@@ -96,14 +96,14 @@ class StateFile:
         aside = self.path.with_suffix(".damaged")
         try:
             if self.path.is_dir() and not self.path.is_symlink():
-                self.path.rmdir()  # a folder that is not empty is not ours, and stays
-                done = "an empty folder was removed"
+                self.path.rmdir()  # a folder with content was not made by an agent, and stays
+                done = "the empty folder was removed"
             else:
                 self.path.replace(aside)
-                done = f"it is kept as {aside}"
+                done = f"the file was renamed to {aside}"
         except OSError as error:
-            done = f"it could not be set aside: {error.strerror or error}"
-        self.lost = f"{self.path}: not what was written ({why[:WHY_LENGTH_MAX]}); {done}"
+            done = f"it could not be renamed: {error.strerror or error}"
+        self.lost = f"{self.path}: the state file is damaged ({why[:WHY_LENGTH_MAX]}); {done}"
         return WorldFailed(self.lost)
 
     def save(self, state: AgentState) -> None:
@@ -148,7 +148,7 @@ def _content(path: Path) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "not a file")
+            raise OSError(errno.EINVAL, "not a regular file")
         with open(handle, "rb", closefd=False) as file:
             content = file.read(SIZE_MAX + 1)
     finally:
@@ -168,11 +168,11 @@ def _decoded(content: bytes) -> AgentState:
     """Return the decoded state; raises one of `DECODE_ERRORS` if it is not valid."""
     head = SUM.match(content)
     if head is None and not content.startswith(WITHOUT_SUM):
-        raise ValueError("expected a checksum at its beginning")
+        raise ValueError("expected a checksum at the beginning")
     if head is not None and _sum(content[head.end() :]) != head[1]:
-        raise ValueError("its checksum does not fit")
+        raise ValueError("the checksum does not match")
     state = msgspec.json.decode(content, type=AgentState)
-    QosMemory.from_data(state.memory)  # the first round decodes it so
+    QosMemory.from_data(state.memory)  # the first cycle decodes it so
     return state
 
 
@@ -183,7 +183,7 @@ def _sum(rest: bytes) -> bytes:
 AGAIN_SECONDS = 10.0
 """How often unclear quotas are checked again."""
 NO_STATE_FILE_IN_PREVIEW = (
-    "nothing is changed in Preview where no agent has kept a state file; --cleanup restores it"
+    "the agent runs in Preview and found no state file; equipoise agent --cleanup restores the quota"
 )
 
 
@@ -197,7 +197,7 @@ class Recovery:
     _metrics: "AgentMetrics"
     _monotonic: Callable[[], float] = time.monotonic
     unclear: tuple[LoweredQuota, ...] = ()
-    """The quotas that the last search left as they are."""
+    """The quotas that the last search did not change."""
     _is_loaded: bool = False
     _damage: str = ""
     _unclear_uids: frozenset[str] | None = None

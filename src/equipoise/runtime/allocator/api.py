@@ -67,12 +67,14 @@ def refusal(method: str, headers: Mapping[str, str]) -> Refusal | None:
     host = headers.get("host", "").lower()
     named = HOST.fullmatch(host)
     if named is None or not is_loopback(named[1].strip("[]").removesuffix(".")):
-        return _forbidden(f"Host: expected this machine, such as localhost, got {host[:SHOWN_MAX]!r}")
+        return _forbidden(
+            f"Host: expected a name of this machine such as localhost, got {host[:SHOWN_MAX]!r}"
+        )
     origin = headers.get("origin")
     if origin is not None and origin.lower() not in {f"http://{host}", f"https://{host}"}:
-        return _forbidden(f"Origin: another page may not ask, got {origin[:SHOWN_MAX]!r}")
+        return _forbidden(f"Origin: expected a page of this server, got {origin[:SHOWN_MAX]!r}")
     if headers.get("sec-fetch-site", "") not in OWN_SITES:
-        return _forbidden("Sec-Fetch-Site: another site's page may not ask")
+        return _forbidden("Sec-Fetch-Site: requests of other sites are not allowed")
     media = headers.get("content-type", "").partition(";")[0].strip().lower()
     if method == "POST" and media != JSON:
         sentence = f"Content-Type: expected {JSON}, got {media[:SHOWN_MAX] or 'none'}"
@@ -92,7 +94,7 @@ WORKERS = 32
 RESULTS = {400: "BadRequest", 404: "NotFound", 405: "MethodNotAllowed", 408: "TooLate", 413: "TooLong"}
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _INDEX = f"""<!doctype html><title>Equipoise pools</title><h1>Equipoise pools {__version__}</h1>
-<ul><li><a href="/openapi.json">/openapi.json</a>: what can be asked
+<ul><li><a href="/openapi.json">/openapi.json</a>: the operations
 <li><a href="/healthz">/healthz</a>, <a href="/readyz">/readyz</a>, <a href="/metrics">/metrics</a></ul>
 """
 _DOCUMENT = msgspec.json.encode(openapi())
@@ -110,13 +112,13 @@ class Api:
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="ask")
         self._waiting = 0
         self._waiting_max = connections_max() // 2  # more would only wait, and leave no connection for probes
-        results = "Requests by what came of them."
+        results = "Number of requests, by operation and HTTP status."
         self._requests = Counter(
             "equipoise_pool_requests", results, ["operation", "result"], registry=registry
         )
-        waiting = Gauge("equipoise_pool_requests_waiting", "Requests under way.", registry=registry)
+        waiting = Gauge("equipoise_pool_requests_waiting", "Requests in progress.", registry=registry)
         waiting.set_function(lambda: self._waiting)
-        seconds = "How long answers took."
+        seconds = "Duration of requests, in seconds."
         self._seconds = Histogram(
             "equipoise_pool_request_seconds", seconds, ["operation"], buckets=BUCKETS, registry=registry
         )
@@ -164,18 +166,18 @@ class Api:
     async def _answer(self, question: Callable[[], Response]) -> Response:
         """Run a request on a thread, with a deadline; errors state whether anything may have happened."""
         if self._waiting >= self._waiting_max:
-            sentence = "Too much is asked at once. Nothing was changed; ask again later"
+            sentence = "Too many requests are in progress. Nothing was changed; try again later"
             return _no(codes.HTTP_503_SERVICE_UNAVAILABLE, "Overloaded", sentence)
         self._waiting += 1
         try:
             future = asyncio.get_running_loop().run_in_executor(self._workers, question)
             return await asyncio.wait_for(future, ANSWER_SECONDS)
         except TimeoutError:
-            return _unknown(f"there was no answer within {ANSWER_SECONDS:g} s")
+            return _unknown(f"the request was not answered within {ANSWER_SECONDS:g} s")
         except Unanswered as error:
             return _unknown(str(error))
         except EquipoiseError as error:
-            sentence = f"{str(error).removesuffix('.')}. Nothing was changed; ask again later"
+            sentence = f"{str(error).removesuffix('.')}. Nothing was changed; try again later"
             return _no(codes.HTTP_503_SERVICE_UNAVAILABLE, "Unavailable", sentence)
         finally:
             self._waiting -= 1
@@ -208,7 +210,7 @@ class Api:
             return None if why is None else _no(*why)
         if self._tokens.admit(request.headers.get("authorization", "")):
             return None
-        response = _no(codes.HTTP_401_UNAUTHORIZED, "Unauthorized", "A bearer token is expected.")
+        response = _no(codes.HTTP_401_UNAUTHORIZED, "Unauthorized", "Expected a valid bearer token.")
         response.headers["WWW-Authenticate"] = "Bearer"
         return response
 
@@ -221,12 +223,12 @@ async def _body(request: Request) -> bytes:
             async for part in request.stream():
                 parts += part
                 if len(parts) > BODY_BYTES_MAX:
-                    too_long = f"Expected at most {BODY_BYTES_MAX} bytes."
+                    too_long = f"Expected a body of at most {BODY_BYTES_MAX} bytes."
                     raise HTTPException(codes.HTTP_413_CONTENT_TOO_LARGE, too_long)
     except TimeoutError as error:
-        raise HTTPException(codes.HTTP_408_REQUEST_TIMEOUT, "The body did not come in time.") from error
+        raise HTTPException(codes.HTTP_408_REQUEST_TIMEOUT, "The body did not arrive in time.") from error
     except ClientDisconnect as error:
-        raise HTTPException(codes.HTTP_400_BAD_REQUEST, "The body did not come whole.") from error
+        raise HTTPException(codes.HTTP_400_BAD_REQUEST, "The body is incomplete.") from error
     return bytes(parts)
 
 
@@ -242,7 +244,7 @@ def _no(status: int, result: str, sentence: str) -> Response:
 
 def _unknown(why: str) -> Response:
     because = why.removesuffix(".")
-    sentence = f"Nobody knows whether it happened: {because}. To ask for the same again is safe, and tells."
+    sentence = f"The result is unknown: {because}. Repeat the request, which is safe and returns the result."
     document = {"outcome": "unknown", "result": "Unanswered", "sentence": sentence}
     return _json(document, codes.HTTP_503_SERVICE_UNAVAILABLE, RETRY)
 
@@ -272,7 +274,7 @@ class Readiness:
 
     _remote: RemotePools
     _tokens: Tokens | None
-    _problem: str = "the tiers have not been read yet"
+    _problem: str = "Redis has not answered yet"
     _is_stopping: bool = False
     _has_begun: bool = False
 
@@ -291,7 +293,7 @@ class Readiness:
         self._is_stopping = True
 
     def readiness_errors(self) -> list[str]:
-        stopping = ["it is stopping"] if self._is_stopping else []
+        stopping = ["the process is stopping"] if self._is_stopping else []
         return stopping + ([self._problem] if self._problem else [])
 
     def errors(self) -> dict[str, str]:
@@ -318,7 +320,7 @@ def serve(
     log = make_log(logs)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    Info("equipoise_build", "The version that runs.", registry=registry).info({"version": __version__})
+    Info("equipoise_build", "Version of Equipoise.", registry=registry).info({"version": __version__})
     remote = RemotePools(
         url,
         prefix,
@@ -352,4 +354,4 @@ def serve(
     is_clean = server.stop(DRAIN_SECONDS + 2.0)
     api.close()
     remote.close()
-    log.info("stopped" if is_clean else "stopped, but not everything was answered in time")
+    log.info("stopped" if is_clean else "stopped before every request was answered")

@@ -47,27 +47,33 @@ class Operation:
 OPERATIONS = (
     Operation(
         "allocate",
-        "Give a free pod to a call. The same call gets the same pod again.",
+        "Allocate a free pod to a call. A repeated request returns the same pod.",
         "call",
         ("tier",),
         RedisPools.allocate,
     ),
     Operation(
         "release",
-        "End a call; its pod is free again. A call that has ended already is no error.",
+        "End a call and release its pod. Releasing a call that has already ended succeeds.",
         "call",
         ("pod",),
         RedisPools.release,
     ),
     Operation(
         "heartbeat",
-        "Say that a call goes on, so that its lease does not end.",
+        "Renew the lease of a call.",
         "call",
         (),
         RedisPools.heartbeat,
     ),
-    Operation("drain", "Give a pod no more calls; those it has go on.", "pod", ("uid",), RedisPools.drain),
-    Operation("undrain", "Give a drained pod calls again.", "pod", ("uid",), RedisPools.undrain),
+    Operation(
+        "drain",
+        "Allocate no new calls to a pod. Its current calls continue.",
+        "pod",
+        ("uid",),
+        RedisPools.drain,
+    ),
+    Operation("undrain", "Allocate calls to a drained pod again.", "pod", ("uid",), RedisPools.undrain),
 )
 STATUS: dict[PoolCode, int] = {
     PoolCode.NONE_FREE: codes.HTTP_409_CONFLICT,
@@ -93,7 +99,9 @@ def read_question(operation: Operation, body: bytes) -> Question:
         raise ValueError(f"{operation.needs}: expected a text")
     unexpected = sorted(fields.difference(operation.fields))
     if unexpected:
-        raise ValueError(f"{unexpected[0]}: {operation.name} takes {', '.join(operation.fields)}")
+        raise ValueError(
+            f"{unexpected[0]}: unknown field; {operation.name} takes {', '.join(operation.fields)}"
+        )
     if question.call:
         call_id(question.call, "call")
     for name in ("pod", "tier"):
@@ -150,7 +158,7 @@ class TierStatus(msgspec.Struct, rename="camel"):
 
 
 class PoolsStatus(msgspec.Struct, rename="camel"):
-    """Every tier; `pools.observe.status_document` makes it."""
+    """All tiers; `pools.observe.status_document` makes it."""
 
     prefix: str
     config_version: str
@@ -160,7 +168,7 @@ class PoolsStatus(msgspec.Struct, rename="camel"):
 
 
 class YesAnswer(msgspec.Struct):
-    """What was done."""
+    """The answer to a request that succeeded."""
 
     outcome: Literal["yes"]
     result: PoolCode
@@ -172,7 +180,7 @@ class YesAnswer(msgspec.Struct):
 
 
 class NoAnswer(msgspec.Struct):
-    """What was not done, or may have been."""
+    """The answer to a request that failed, or whose result is unknown."""
 
     outcome: Literal["no", "unknown"]
     result: str
@@ -188,23 +196,30 @@ FIELDS: dict[str, Shape] = {
         "type": "string",
         "minLength": 1,
         "maxLength": 256,
-        "description": "Names the call. The same call is the same request, however often it is sent.",
+        "description": "The id of the call. Requests with the same id can be repeated safely.",
     },
     "pod": {"type": "string", "pattern": f"^{NAME.pattern}$", "maxLength": LENGTH_MAX},
-    "tier": {"type": "string", "description": "Only from this tier; by default the chain."},
-    "uid": {"type": "string", "description": "Only this incarnation of the pod."},
+    "tier": {
+        "type": "string",
+        "description": "Allocate from this tier only; by default, the tiers of the chain in order.",
+    },
+    "uid": {
+        "type": "string",
+        "description": "The UID of the pod; the request fails for another pod of the same name.",
+    },
 }
 NO = {
-    "400": "What was sent makes no sense; the sentence names the field. Nothing happened.",
-    "401": "A bearer token is missing or wrong. Nothing happened.",
-    "403": "Without tokens: it may be the request of a web page of another origin. Nothing happened.",
-    "404": "There is no such pod or call. Nothing happened.",
-    "408": "The body did not come in time. Nothing happened.",
-    "409": "It was refused as things stand: no pod is free, or it is somebody else's. Nothing happened.",
-    "413": "The body is too long. Nothing happened.",
-    "415": "Without tokens: the body is not said to be JSON. Nothing happened.",
-    "503": "With the outcome `no` nothing happened. With `unknown` nobody knows: ask for the same again, "
-    "which is safe, and tells.",
+    "400": "The request is not valid; the sentence names the field. Nothing was changed.",
+    "401": "The bearer token is missing or not valid. Nothing was changed.",
+    "403": "Without tokens: the request may come from a web page of another origin. Nothing was changed.",
+    "404": "The pod or call does not exist. Nothing was changed.",
+    "408": "The body did not arrive in time. Nothing was changed.",
+    "409": "The request conflicts with the current state, for example because no pod is free. "
+    "Nothing was changed.",
+    "413": "The body is too long. Nothing was changed.",
+    "415": "Without tokens: the content type is not JSON. Nothing was changed.",
+    "503": "With the outcome `no`, nothing was changed. With `unknown`, something may have been: repeat the "
+    "request, which is safe and returns the result.",
 }
 
 
@@ -212,7 +227,7 @@ def openapi() -> Shape:
     paths = {f"/v1/{operation.name}": {"post": _operation(operation)} for operation in OPERATIONS}
     status = {
         "operationId": "status",
-        "summary": "Every tier: its target, its pods and their calls.",
+        "summary": "The tiers with their targets, pods and calls.",
         "responses": _responses("The tiers.", "Status", "401", "403", "503"),
     }
     return {
@@ -220,7 +235,7 @@ def openapi() -> Shape:
         "info": {
             "title": "Equipoise pools",
             "version": __version__,
-            "description": "Gives pods of tiers to calls. Every request may be sent again.",
+            "description": "Allocates pods of tiers to calls. Every request can be repeated safely.",
         },
         "security": [{"token": []}],
         "paths": paths | {"/v1/status": {"get": status}},
@@ -246,7 +261,7 @@ def _operation(operation: Operation) -> Shape:
         "operationId": operation.name,
         "summary": operation.summary,
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-        "responses": _responses("It is so.", "Answer", *NO),
+        "responses": _responses("The request succeeded.", "Answer", *NO),
     }
 
 

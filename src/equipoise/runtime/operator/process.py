@@ -60,7 +60,7 @@ class OperatorObserver:
         self._lines.log_failed(unshown)
         self._log_more(report)
         if report.failure:
-            self._log.warning(f"the cycle saw only a part: {report.failure}")
+            self._log.warning(f"the cycle could read only a part of the cluster: {report.failure}")
 
     def observe_failure(self, error: Exception, took_seconds: float) -> None:
         result = "failed" if isinstance(error, EquipoiseError) else "bug"
@@ -117,7 +117,7 @@ class LeasePart(Part):
     def liveness_errors(self) -> list[str]:
         """Return an error if the thread has died: this process could never lead again."""
         is_alive = any(thread.name == "lease" for thread in threading.enumerate())
-        return ["the lease thread has died"] if self._is_started and not is_alive else []
+        return ["the thread of the leader election has died"] if self._is_started and not is_alive else []
 
     def errors(self) -> Mapping[str, str]:
         error = self._election.last_error
@@ -180,7 +180,7 @@ class Caches(Part):
             if reflector.last_error is not None and reflector.last_contact_age_seconds(now) > QUIET_SECONDS
         }
         unreadable = {
-            f"{reflector.kind.name} {outline.place}": f"the object cannot be read: {outline.why}"
+            f"{reflector.kind.name} {outline.place}": f"the object could not be decoded: {outline.why}"
             for reflector in self.reflectors
             for outline in list(reflector.unreadable.values())[:UNREADABLE_MAX]
         }
@@ -284,7 +284,7 @@ class OperatorProcess:
             part.start()
         for runner in self._runners:
             runner.start()
-        names = ", ".join(runner.loop.name for runner in self._runners) or "no loop"
+        names = ", ".join(runner.loop.name for runner in self._runners) or "no loops"
         self._log.info(f"started: {names}", port=self.server.port)
 
     def watch(self) -> None:
@@ -303,11 +303,12 @@ class OperatorProcess:
         reserve = min(RESERVE_SECONDS, self._stop_seconds / 2)
         late = [one.loop.name for one in self._runners if not one.join(self._remaining(until) - reserve)]
         for name in late:
-            self._log.warning(f"the cycle of {name} did not end in time; the lease is left to expire")
+            late_cycle = f"the cycle of {name} did not end in time; the Lease is not released and will expire"
+            self._log.warning(late_cycle)
         parts = [*([] if late else [self._lease]), *reversed(self._parts)]
         ended = [part.stop(min(reserve / 2, self._remaining(until))) for part in parts]
         is_clean = not late and all(ended)
-        self._log.info("stopped" if is_clean else "stopped, but not everything had ended in time")
+        self._log.info("stopped" if is_clean else "stopped before every part had ended")
         return self.server.stop(max(0.1, self._remaining(until))) and is_clean
 
     def liveness_errors(self) -> list[str]:

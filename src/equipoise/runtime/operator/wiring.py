@@ -120,13 +120,13 @@ class OperatorWiring:
 
         if self.settings.metrics_from == "metrics-server":
             raise NoHistory(
-                "advice is made from a week of history, which metrics.k8s.io does not have: "
-                "the setting metricsFrom is metrics-server, and prometheus is needed"
+                "recommendations need a week of history from Prometheus, and the setting metricsFrom is "
+                "metrics-server: set it to prometheus"
             )
         try:
             found = self.prometheus()
         except NotFound as error:
-            raise NoHistory(f"advice is made from a week of history in Prometheus: {error}") from error
+            raise NoHistory(f"recommendations need a week of history from Prometheus: {error}") from error
         history = PrometheusHistory(found.client, found.names, found.extra_matchers)
         return history, PrometheusOwners(found.client, found.extra_matchers)
 
@@ -266,9 +266,9 @@ def _election(
 
     def changed(epoch: int | None) -> None:
         metrics.leadership_changed(epoch)
-        sentence = f"this process leads now, in epoch {epoch}"
+        sentence = f"this process is the leader, in epoch {epoch}"
         if epoch is None:
-            sentence = "this process leads no more"
+            sentence = "this process is no longer the leader"
         log.info(sentence, lease=f"{namespace}/{lease.name}", epoch=epoch)
 
     election = LeaseElection(

@@ -68,7 +68,7 @@ class Batches:
         while not self._lock.acquire(timeout=HEARTBEAT_SECONDS):
             self._heartbeat()
             if time.monotonic() > until:
-                raise WorkerBusy(f"a batch waited {DEADLINE_SECONDS:g} s for the worker, which is busy")
+                raise WorkerBusy(f"the batch waited {DEADLINE_SECONDS:g} s for the worker, which is busy")
 
     def stop(self) -> None:
         """End the worker at once; the running batch is lost, which is harmless, since batches are pure."""
@@ -78,7 +78,7 @@ class Batches:
 
     def _exchange(self, message: bytes, until: float, deadline_seconds: float) -> tuple[bytes, bytes]:
         if self._closed.is_set():
-            raise BatchLost("the batch was not begun: the operator is stopping")
+            raise BatchLost("the batch was not started: the operator is stopping")
         worker = self._worker = self._worker or _Worker()
         # Ending the worker unblocks a send or a receive that would otherwise never return.
         alarm = threading.Timer(max(0.0, until - time.monotonic()), worker.end)
@@ -102,10 +102,10 @@ class Batches:
     def _why(self, worker: "_Worker", until: float, deadline_seconds: float) -> str:
         status = worker.end()
         if self._closed.is_set():
-            return "the batch was given up: the operator is stopping"
+            return "the batch was cancelled: the operator is stopping"
         self.replaced += 1
         if time.monotonic() >= until:
-            return f"the batch did not end within {deadline_seconds:g} s, and its worker was ended"
+            return f"the batch did not finish within {deadline_seconds:g} s, and its worker was killed"
         how = f"signal {signal.Signals(-status).name}" if status and status < 0 else f"exit status {status}"
         return f"the batch's worker died ({how})"
 
