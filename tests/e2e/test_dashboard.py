@@ -171,7 +171,7 @@ def test_what_is_decided_appears_without_a_reload(shown: Dashboard, new_page: Ne
         page.evaluate("window.isSame = true")
     opened = pages[2].locator("details.record").nth(1)
     opened.locator("summary").click()
-    expect(opened.get_by_text("Where it comes from")).to_be_visible()
+    expect(opened.get_by_role("heading", name="Origin")).to_be_visible()
     shown.journal.append(later(time.time()), is_whole=True)
     for page in pages:
         expect(page.get_by_text("late/arrival").first).to_be_visible()
