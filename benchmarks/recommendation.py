@@ -22,7 +22,7 @@ def ours(workloads: int, has_forecast: bool) -> Figures:
     from equipoise.core.reason import Code
     from equipoise.recommendation.decide import decide
     from equipoise.recommendation.observe import Observation
-    from equipoise.recommendation.policy import AdviceRequest, RecommendationPolicy
+    from equipoise.recommendation.settings import AdviceRequest, RecommendationPolicy
     from equipoise.stats.predict import Algorithm
 
     chance, policy = np.random.default_rng(SEED), RecommendationPolicy()

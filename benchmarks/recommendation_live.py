@@ -71,7 +71,7 @@ def advised(
     from equipoise.adapters.prometheus.settings import LabelNames, PrometheusSettings
     from equipoise.core.reason import Code
     from equipoise.recommendation.advisor import AdviceBatch, DataSources, advise_all
-    from equipoise.recommendation.policy import AdviceRequest, AdviceType, read_policy
+    from equipoise.recommendation.settings import AdviceRequest, AdviceType, read_policy
     from equipoise.stats.predict import Algorithm
 
     cluster = _cluster(workloads, LARGE if is_one_namespace else None)

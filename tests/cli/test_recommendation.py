@@ -190,7 +190,19 @@ def test_requests_are_advised_too() -> None:
     assert milli == pytest.approx(decision["numbers"]["pod_p99_cores"] * 1150, abs=1)
     asked = ("recommendation", "plan", *USUAL, "--type", "Resource", "--available", "0", "-o", "csv")
     (row,) = csv.DictReader(io.StringIO(equipoise(*asked).stdout))
-    assert (row["container"], row["cpu"], row["reason"]) == ("", "", "TooFewAvailablePods")
+    assert (row["container"], row["reason"]) == ("*", "Recommend")
+    assert row["cpu"] == f"{milli}m"
+
+
+def test_a_plan_shows_the_advice_that_an_inspection_refuses() -> None:
+    """The reason stays and nothing is recommended; the sentence has the flag with which it would be."""
+    limits = ("--set", "ehpa.min-cpu-usage-threshold=1000")
+    (refused,) = _plan(*USUAL, *limits)["decisions"]
+    assert (refused["reason"], refused["recommended"]) == ("LowUsage", None)
+    (flag,) = [word for word in refused["sentence"].replace(":", " ").split() if "=" in word]
+    (advised,) = _plan(*USUAL, *limits, "--set", flag)["decisions"]
+    assert advised["recommended"] == refused["wouldRecommend"]
+    assert "containers" not in refused
 
 
 @pytest.mark.parametrize("algorithm", ["profile", "dsp"])

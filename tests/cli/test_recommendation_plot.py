@@ -12,7 +12,7 @@ from equipoise.cli.recommendation_plot import draw_advice, draw_forecast
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.recommendation.forecast import WorkloadSeries, backtested, forecast_document
 from equipoise.recommendation.observe import Observation
-from equipoise.recommendation.policy import AdviceType, read_policy
+from equipoise.recommendation.settings import AdviceType, read_policy
 from equipoise.stats.predict import Algorithm
 from equipoise.stats.ranks import Floats
 from tests.support.cli.running import equipoise

@@ -15,7 +15,7 @@ import yaml
 from equipoise.cli.recommendation_replay import HpaBounds, replayed
 from equipoise.core.decision import Decision
 from equipoise.recommendation.observe import Observation
-from equipoise.recommendation.policy import read_policy
+from equipoise.recommendation.settings import read_policy
 from tests.support.cli.running import equipoise, terminal
 from tests.support.recommendation.worlds import decisions
 

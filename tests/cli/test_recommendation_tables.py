@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 from msgspec import structs
 
-from equipoise.cli.documents import AdviceNumbersDocument
 from equipoise.cli.recommendation import _surprises
+from equipoise.cli.recommendation_documents import AdviceNumbersDocument
 from equipoise.cli.recommendation_live import print_adopted
 from equipoise.cli.recommendation_output import print_advice
 from equipoise.cli.schemas import json_schema
@@ -59,10 +59,10 @@ def test_a_narrow_table_has_every_number(
     lines = _table(capsys, monkeypatch, 80, ALL).splitlines()
     assert lines[0].split() == ["WORKLOAD", "NOW", "ADVICE", "COVERAGE", "REASON"]
     words = [line.split() for line in lines]
-    assert words[2][1:] == ["12", "2-128", "at", "75", "%", "100", "%", "high", "Recommend"]
+    assert words[2][1:] == ["12", "2-128", "at", "75", "%", "100%", "high", "Recommend"]
     young = next(line for line in words if line[:1] == ["shop/young"])
-    assert young[1:] == ["12", "2-128", "at", "75", "%", "9.9", "%", "low", "Recommend"]
-    assert ["shop/hurt", "12", "-", "100", "%", "high", "TooFewAvailablePods"] in words
+    assert young[1:] == ["12", "2-128", "at", "75", "%", "9.9%", "low", "Recommend"]
+    assert ["shop/hurt", "12", "-", "100%", "high", "TooFewAvailablePods"] in words
     assert lines[-1] == "3 looked at, advice for 2. Nothing was changed."
     assert "shop/hurt: Because." in lines
 
@@ -96,7 +96,7 @@ def test_requests_have_a_row_for_each_container(
         assert lines[2][:8] == ["shop/web", "app", "2", "→", "1500m", "1024Mi", "→", "1536Mi"]
         assert lines[3] == ["proxy", "20m", "-"]
         assert lines[4][:4] == ["shop/file", "(pod)", "3", "-"]
-        assert lines[5] == ["shop/idle", *"---", "100", "%", "high", "LowUsage"]
+        assert lines[5] == ["shop/idle", *"---", "100%", "high", "LowUsage"]
     print_advice(advised, [60.0], "csv", is_resource=True)
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["container"] for row in rows] == ["app", "proxy", "*", ""]
@@ -175,6 +175,8 @@ def test_an_hpa_that_will_surprise_is_announced() -> None:
     assert list(_surprises([quiet, _done("NotOurs", Code.NOT_OURS)])) == []
     down, low = _surprises([loud])
     assert down == (
-        "shop/web: 200 replicas are more than the HPA's maximum of 128, to which it scales down at once"
+        "shop/web: the HPA scales the workload down at once, from 200 replicas to its maximum of 128"
     )
-    assert low == "shop/web: low confidence, since only 10 % of the past seven days is known"
+    assert low == (
+        "shop/web: confidence is low, because only 10% of the samples of the past seven days are known"
+    )

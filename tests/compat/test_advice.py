@@ -11,7 +11,7 @@ import pytest
 from equipoise.core.decision import Decision
 from equipoise.core.reason import Code
 from equipoise.engine.policies import condition_of
-from equipoise.recommendation.policy import AdviceType
+from equipoise.recommendation.settings import AdviceType
 from tests.e2e.conftest import Offered, new_namespace
 from tests.support.compat.servers import Thanos, VictoriaMetrics, rounded_now, split
 from tests.support.compat.workloads import (
@@ -221,7 +221,9 @@ def test_a_store_that_is_down_and_forgotten_holds_advice_and_rotation(
     assert {one.reason.code for one in decisions.values()} == {Code.METRICS_INCOMPLETE}
     assert {one.extra["confidence"] for one in decisions.values()} == {"low"}
     assert all(one.extra["recommended"] is None for one in decisions.values())
-    assert all(f"of the {PODS} pods ready for ten minutes have no samples" in one for one in sentences)
+    assert all(
+        f"of the {PODS} pods that have been ready for ten minutes have no samples" in one for one in sentences
+    )
     assert {one.outcome for one in applied.values()} == {None}
     assert {one.reason.code for one in rotations.values()} == {Code.METRICS_INCOMPLETE}
     assert twenty.hpas() == before

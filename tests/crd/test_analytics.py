@@ -10,7 +10,8 @@ import yaml
 
 from equipoise.crd.definition import DefinedKind, definition, schema_of
 from equipoise.crd.manifest import problems, refusals, without_nulls
-from equipoise.recommendation.policy import ANALYTICS, RECOMMENDATION, AnalyticsSpec, RecommendationPolicy
+from equipoise.recommendation.policy import ANALYTICS, RECOMMENDATION, AnalyticsSpec
+from equipoise.recommendation.settings import RecommendationPolicy
 from tests.support.cli.running import equipoise
 from tests.support.crd.analytics_manifests import ALL_KEYS, ANALYTICS_BAD, ANALYTICS_GOOD, SPEC, analytics
 from tests.support.crd.manifests import Bad

@@ -28,7 +28,7 @@ from equipoise.core.decision import plan_document
 from equipoise.ports.cluster import CPU
 from equipoise.recommendation.adopt import Adopted
 from equipoise.recommendation.advisor import AdviceScope
-from equipoise.recommendation.policy import AdviceType, read_policy
+from equipoise.recommendation.settings import AdviceType, read_policy
 from equipoise.runtime.metrics_source import PrometheusOptions
 from tests.support.cli.running import equipoise_anew as equipoise
 from tests.support.contracts.keda import install_scaled_objects, scaled_object

@@ -12,7 +12,7 @@ from equipoise.core.cluster import HpaSpec
 from equipoise.ports import NoHistory
 from equipoise.recommendation.decide import examine_all
 from equipoise.recommendation.observe import Observation
-from equipoise.recommendation.policy import AdviceRequest, RecommendationPolicy
+from equipoise.recommendation.settings import AdviceRequest, RecommendationPolicy
 from equipoise.runtime.layers import effective
 from equipoise.runtime.operator import process as shell_module
 from equipoise.runtime.operator.wiring import OperatorWiring, SpecsOfNamespaces, make_operator

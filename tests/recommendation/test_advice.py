@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from equipoise.core.cluster import Container
 from equipoise.core.reason import Code
-from equipoise.recommendation.decide import decide_from, facts_of, rounded_up
 from equipoise.recommendation.observe import Containers, Inherited, Observation
-from equipoise.recommendation.policy import AdviceType
-from tests.support.recommendation.worlds import NAN, advised, decisions, observation, policy, statistics
+from equipoise.recommendation.sentences import TIMES
+from equipoise.recommendation.settings import AdviceType
+from equipoise.stats.ranks import rounded_up
+from tests.support.recommendation.worlds import NAN, advised, decisions, observation, policy
 
 OPEN = {"min_cpu_usage_threshold": "0", "fluctuation_threshold": "0"}
 
@@ -176,8 +178,9 @@ def test_advice_has_the_shape_that_scripts_rely_on() -> None:
         "confidence": "high",
     }.items() <= decision.reason.numbers.items()
     assert decision.reason.sentence == (
-        "6 to 55 replicas at 60 % of the CPU request: a pod uses 0.6 cores at P99, the workload 4 in its "
-        "idlest hour and 11 at P95."
+        "The HPA should keep 6 to 55 replicas at 60% of the CPU request. A pod requests 1 core and uses 0.6 "
+        "cores at P99; the workload uses 4 cores in its quietest hour and 11 cores at P95 of the past week; "
+        f"the maximum is 3 {TIMES} 11 cores ÷ 0.6 cores per pod."
     )
 
 
@@ -190,7 +193,7 @@ def test_short_history_gives_advice_of_low_confidence(samples: int, confidence: 
     assert decision.reason.code is Code.RECOMMEND
     assert decision.extra["confidence"] == decision.reason.numbers["confidence"] == confidence
     assert decision.reason.numbers["coverage"] == samples / 10080
-    assert ("past seven days is known" in decision.reason.sentence) == (samples < 10080)
+    assert ("past seven days are known" in decision.reason.sentence) == (samples < 10080)
 
 
 OTHERS: list[dict[str, Any]] = [
@@ -231,11 +234,21 @@ def test_nothing_is_inherited_when_the_user_says_so() -> None:
     assert recommended["behavior"] is None
 
 
+def test_a_maximum_that_is_raised_to_the_minimum_is_explained() -> None:
+    """Else the factor in the sentence would give another number."""
+    sentence = advised(p95=0.1).reason.sentence
+    assert f"the maximum is the minimum, since 3 {TIMES} 0.1 cores ÷ 0.6 cores per pod is less." in sentence
+
+
 def test_resource_advice_is_by_container() -> None:
     """P99 and the memory's peak, 15 % more; memory that was not measured is left out."""
     seen = observation(request=NAN)
     containers = Containers(
-        np.array([0, 0]), ["app", "proxy"], np.array([0.2, 0.0101]), np.array([1000.0, NAN])
+        np.array([0, 0]),
+        [Container("app"), Container("proxy")],
+        np.array([0.2, 0.0101]),
+        np.array([1000.0, NAN]),
+        np.array([False, False]),
     )
     whole = Observation(
         **{name: getattr(seen, name) for name in Observation.__slots__} | {"containers": containers}
@@ -253,12 +266,8 @@ def test_resource_advice_is_by_container() -> None:
             {"name": "proxy", "requests": {"cpu": "12m"}},
         ]
     }
-    assert decision.reason.sentence == "Requests by container: app cpu 230m memory 1150; proxy cpu 12m."
-
-
-def test_resource_advice_is_refused_for_the_same_reasons() -> None:
-    """All but the missing request, which is what it gives."""
-    low = decide_from(policy(), facts_of(observation(), statistics(peak=1.0)), AdviceType.RESOURCE)
-    assert low[0].decision.reason.code is Code.LOW_USAGE
-    none = decide_from(policy(), facts_of(observation(request=NAN), statistics()), AdviceType.RESOURCE)
-    assert none[0].decision.reason.code is Code.RECOMMEND
+    assert decision.reason.sentence == (
+        "Container app should request 0.23 cores of CPU (P99 of 0.2 cores + 15%) and 1.12 KiB of memory "
+        "(peak of 1000 bytes + 15%); container proxy should request 0.012 cores of CPU (P99 of 0.0101 cores "
+        "+ 15%)."
+    )

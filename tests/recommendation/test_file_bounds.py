@@ -76,7 +76,7 @@ def test_a_long_table_is_printed_without_being_laid_out(
 
     from equipoise.cli.recommendation_output import print_tables
     from equipoise.recommendation.files import FileDefaults, observe_many
-    from equipoise.recommendation.policy import RecommendationPolicy
+    from equipoise.recommendation.settings import RecommendationPolicy
 
     rows: list[tuple[object, ...]] = [(60 * (n % 7), "shop", f"w{n}", f"w{n}-a", 0.5) for n in range(8_000)]
     (seen,) = observe_many(

@@ -130,7 +130,7 @@ def test_no_sample_is_a_refusal(values: np.ndarray) -> None:
 def test_zero_usage_is_not_missing_usage(nothing: float) -> None:
     """An idle workload gets the lowest target and the fewest replicas."""
     (decision,) = decisions(OPEN, seen(np.full(7 * MINUTES, nothing)))
-    assert "a pod uses 0 cores at P99, the workload 0 in its idlest" in decision.reason.sentence
+    assert "uses 0 cores at P99; the workload uses 0 cores in its quietest hour" in decision.reason.sentence
     recommended = decision.extra["recommended"]
     assert (recommended["targetUtilization"], recommended["minReplicas"], recommended["maxReplicas"]) == (
         30,

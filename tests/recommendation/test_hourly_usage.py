@@ -10,7 +10,7 @@ from equipoise.recommendation.decide import decide
 from equipoise.recommendation.explain import record
 from equipoise.recommendation.forecast import HOURS_AHEAD, HOURS_PAST, hourly_usages
 from equipoise.recommendation.observe import Observation
-from equipoise.recommendation.policy import AdviceRequest, RecommendationPolicy
+from equipoise.recommendation.settings import AdviceRequest, RecommendationPolicy
 from equipoise.stats.predict import Algorithm, predict
 
 AT = 1_789_603_200.0

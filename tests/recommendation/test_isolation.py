@@ -15,7 +15,7 @@ from equipoise.engine.isolation import BatchLost
 from equipoise.engine.policies import condition_of
 from equipoise.ports import CycleReport, PolicyObject
 from equipoise.ports.cluster import UsageHistory
-from equipoise.recommendation import advisor, loop, publish
+from equipoise.recommendation import loop, publish, snapshot
 from equipoise.recommendation.decide import examine_all
 from tests.support.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
 from tests.support.recommendation.analytics_cluster import ALL, SPEC, TEMPLATE, AnalyticsCluster
@@ -162,7 +162,7 @@ FAULTS: dict[str, Callable[..., None]] = {
     "its selector": _bad_selector,
     "its past": _bad_past,
     "whether it is due": in_module(loop, "is_due", lambda found, *_: found.analytics.ref.namespace == ODD),
-    "its observation": in_module(advisor._AdviceRun, "_observation", _is_odd_row),
+    "its observation": in_module(snapshot.LiveFacts, "observation", _is_odd_row),
     "its batch": _bad_batch,
     "the worker of its batch": _lost_batch,
     "its text": in_module(publish, "advice_text", lambda subject, *_: subject.startswith(f"{ODD}/")),

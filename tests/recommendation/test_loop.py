@@ -143,7 +143,7 @@ def test_all_that_is_due_shares_one_reading() -> None:
     refused = given["three", "web"].status
     assert "recommendedValue" not in refused
     assert refused["conditions"][0]["reason"] == "LowUsage"
-    assert "which is 1000" in refused["conditions"][0]["message"]
+    assert "at least 1000 cores (ehpa.min-cpu-usage-threshold)" in refused["conditions"][0]["message"]
     (message,) = {one["message"] for one in simulation.analytics("three").status["recommendations"]}
     assert message == refused["conditions"][0]["message"]
     assert simulation.ready("three") == ("True", "AnalyticsReady")

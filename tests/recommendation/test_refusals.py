@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from equipoise.core.errors import BadInput
 from equipoise.core.reason import Code
-from equipoise.recommendation.policy import RecommendationPolicy, read_policy
+from equipoise.recommendation.settings import RecommendationPolicy, read_policy
 from tests.support.recommendation.worlds import NAN, advised, observation, policy
 
 
@@ -19,36 +19,36 @@ from tests.support.recommendation.worlds import NAN, advised, observation, polic
             {"replicas": 2},
             {},
             Code.TOO_FEW_REPLICAS,
-            "The Deployment has 2 replicas, and ehpa.deployment-min-replicas asks for at least 3.",
+            "The Deployment has 2 replicas; advice needs at least 3 (ehpa.deployment-min-replicas).",
         ),
         (
             {"statefulset_min_replicas": "2", "deployment_min_replicas": "9"},
             {"replicas": 1, "kind": "StatefulSet"},
             {},
             Code.TOO_FEW_REPLICAS,
-            "The StatefulSet has 1 replica, and ehpa.statefulset-min-replicas asks for at least 2.",
+            "The StatefulSet has 1 replica; advice needs at least 2 (ehpa.statefulset-min-replicas).",
         ),
         (
             {"workload_min_replicas": "5", "deployment_min_replicas": "9"},
             {"replicas": 4, "kind": "Rollout"},
             {},
             Code.TOO_FEW_REPLICAS,
-            "The Rollout has 4 replicas, and ehpa.workload-min-replicas asks for at least 5.",
+            "The Rollout has 4 replicas; advice needs at least 5 (ehpa.workload-min-replicas).",
         ),
         (
             {},
             {"replicas": 0},
             {},
             Code.TOO_FEW_REPLICAS,
-            "The Deployment has 0 replicas, and ehpa.workload-min-replicas asks for at least 1.",
+            "The Deployment has 0 replicas; advice needs at least 1 (ehpa.workload-min-replicas).",
         ),
-        ({}, {"pods": 0}, {}, Code.NO_PODS, "The workload has 0 pods, and advice needs at least 1."),
+        ({}, {"pods": 0}, {}, Code.NO_PODS, "The workload has 0 pods; advice needs at least 1."),
         (
             {},
             {"available": 4},
             {},
             Code.TOO_FEW_AVAILABLE_PODS,
-            "4 of 10 pods are available, a share of 0.4, and ehpa.pod-available-ratio asks for at least 0.5.",
+            "4 of 10 pods are available, which is 40%; advice needs at least 50% (ehpa.pod-available-ratio).",
         ),
         (
             {"pod_available_ratio": "0.667"},
@@ -56,8 +56,8 @@ from tests.support.recommendation.worlds import NAN, advised, observation, polic
             {},
             Code.TOO_FEW_AVAILABLE_PODS,
             (
-                "2 of 3 pods are available, a share of 0.6667, and ehpa.pod-available-ratio asks for at "
-                "least 0.667."
+                "2 of 3 pods are available, which is 66.67%; advice needs at least 66.7% "
+                "(ehpa.pod-available-ratio)."
             ),
         ),
         (
@@ -65,21 +65,21 @@ from tests.support.recommendation.worlds import NAN, advised, observation, polic
             {"replicas": 1, "available": 0},
             {},
             Code.TOO_FEW_AVAILABLE_PODS,
-            "0 of 1 pod is available, a share of 0, and ehpa.pod-available-ratio asks for at least 0.5.",
+            "0 of 1 pod is available, which is 0%; advice needs at least 50% (ehpa.pod-available-ratio).",
         ),
         (
             {},
             {},
             {"p99": NAN},
             Code.NO_SAMPLES,
-            "0 samples of single pods are known in the past seven days, and advice needs at least 1.",
+            "The past seven days have 0 samples of single pods; advice needs at least 1.",
         ),
         (
             {},
             {},
             {"samples": 0, "p99": NAN, "lowest": NAN, "highest": NAN, "p95": NAN, "peak": NAN},
             Code.NO_SAMPLES,
-            "0 of the 10080 samples of the past seven days are known, and advice needs at least 1.",
+            "The past seven days have 0 of 10,080 samples; advice needs at least 1.",
         ),
         (
             {},
@@ -87,8 +87,8 @@ from tests.support.recommendation.worlds import NAN, advised, observation, polic
             {"peak": 9.99},
             Code.LOW_USAGE,
             (
-                "The highest CPU usage of the past seven days is 9.99 cores, below "
-                "ehpa.min-cpu-usage-threshold, which is 10."
+                "The workload used at most 9.99 cores in the past seven days; HPA advice needs a peak of at "
+                "least 10 cores (ehpa.min-cpu-usage-threshold)."
             ),
         ),
         (
@@ -97,8 +97,8 @@ from tests.support.recommendation.worlds import NAN, advised, observation, polic
             {"lowest": 8.0, "highest": 11.6},
             Code.LOW_FLUCTUATION,
             (
-                "The busiest hour of the day uses 1.45 times what the idlest uses (11.6 and 8 cores), below "
-                "ehpa.fluctuation-threshold, which is 1.5."
+                "The busiest hour of the day uses 1.45 times as much CPU as the quietest (11.6 cores and 8 "
+                "cores); HPA advice needs at least 1.5 times (ehpa.fluctuation-threshold)."
             ),
         ),
         (
@@ -107,8 +107,8 @@ from tests.support.recommendation.worlds import NAN, advised, observation, polic
             {"peak": 0.24999},
             Code.LOW_USAGE,
             (
-                "The highest CPU usage of the past seven days is 0.24999 cores, below "
-                "ehpa.min-cpu-usage-threshold, which is 0.25."
+                "The workload used at most 0.24999 cores in the past seven days; HPA advice needs a peak of "
+                "at least 0.25 cores (ehpa.min-cpu-usage-threshold)."
             ),
         ),
         (
@@ -117,8 +117,8 @@ from tests.support.recommendation.worlds import NAN, advised, observation, polic
             {"lowest": 8.0, "highest": 11.9999},
             Code.LOW_FLUCTUATION,
             (
-                "The busiest hour of the day uses 1.49999 times what the idlest uses (12 and 8 cores), below "
-                "ehpa.fluctuation-threshold, which is 1.5."
+                "The busiest hour of the day uses 1.49999 times as much CPU as the quietest (12 cores and 8 "
+                "cores); HPA advice needs at least 1.5 times (ehpa.fluctuation-threshold)."
             ),
         ),
         (
@@ -126,14 +126,20 @@ from tests.support.recommendation.worlds import NAN, advised, observation, polic
             {"request": NAN},
             {},
             Code.NO_REQUEST,
-            "The pods request 0 cores of CPU, and a target in percent of the request needs more than 0.",
+            (
+                "The pods request 0 cores of CPU; an HPA's target is a percentage of the request, which must "
+                "be more than 0."
+            ),
         ),
         (
             {},
             {"request": 0.0},
             {},
             Code.NO_REQUEST,
-            "The pods request 0 cores of CPU, and a target in percent of the request needs more than 0.",
+            (
+                "The pods request 0 cores of CPU; an HPA's target is a percentage of the request, which must "
+                "be more than 0."
+            ),
         ),
     ],
 )
@@ -219,7 +225,7 @@ def test_refusals_still_show_what_was_measured() -> None:
 
 def test_the_defaults_are_the_seeds() -> None:
     """Its table, key by key."""
-    assert RecommendationPolicy().model_dump(by_alias=True) == {
+    assert RecommendationPolicy().model_dump(by_alias=True, exclude={"resource"}) == {
         "deployment-min-replicas": 1,
         "statefulset-min-replicas": 1,
         "workload-min-replicas": 1,

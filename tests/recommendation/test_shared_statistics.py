@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from equipoise.core.cluster import Container
 from equipoise.recommendation import decide
 from equipoise.recommendation.advisor import AdviceBatch, DataSources, advise_all
 from equipoise.recommendation.decide import examine_all
 from equipoise.recommendation.observe import Containers, Observation, summarise
-from equipoise.recommendation.policy import AdviceRequest, AdviceType
+from equipoise.recommendation.settings import AdviceRequest, AdviceType
 from equipoise.stats.predict import Algorithm
 from tests.support.recommendation.clusters import AT, DAY, FixedCluster, Histories, pod, workload
 from tests.support.recommendation.worlds import policy
@@ -54,8 +55,9 @@ def _seen() -> Observation:
 def test_two_types_share_and_each_gets_its_own_advice(summaries: list[int]) -> None:
     """Also where the batch went to another process."""
     seen = _seen()
-    names, tops = ["app"] * COUNT, seen.history.max(axis=1)
-    with_containers = replace(seen, containers=Containers(np.arange(COUNT), names, tops, tops))
+    specs, tops = [Container("app")] * COUNT, seen.history.max(axis=1)
+    containers = Containers(np.arange(COUNT), specs, tops, tops, np.zeros(COUNT, np.bool_))
+    with_containers = replace(seen, containers=containers)
     batch = [(HPA, seen), (RESOURCE, with_containers)]
     alone = [decide.decide(*one, has_hours=True) for one in batch]
     assert summaries == [256, 44] * 2

@@ -109,14 +109,14 @@ def test_what_is_no_usage_lowers_the_coverage_and_nothing_else(bad: float) -> No
     numbers = _numbers(_decided(values))
     assert numbers["coverage"] == pytest.approx(6 / 7)
     assert (numbers["p95_cores"], numbers["lowest_median_cores"]) == (23.0, 1.0)
-    assert "85.7 % of the past seven days is known" in _decided(values).reason.sentence
+    assert "85.7% of the samples of the past seven days are known" in _decided(values).reason.sentence
 
 
 def test_a_single_missing_sample_is_never_the_whole_week() -> None:
     """Rounding does not make it whole."""
     values = WEEK.copy()
     values[77] = np.nan
-    assert "99.9 % of the past seven days is known" in _decided(values).reason.sentence
+    assert "99.9% of the samples of the past seven days are known" in _decided(values).reason.sentence
 
 
 def test_a_week_that_repeats_itself_has_the_same_p95_with_its_future() -> None:
@@ -125,4 +125,4 @@ def test_a_week_that_repeats_itself_has_the_same_p95_with_its_future() -> None:
     assert decision.extra["prediction"]["predictable"] is True
     assert _numbers(decision)["p95_cores"] == pytest.approx(23.0, rel=0.03)
     assert _numbers(decision)["p95_past_cores"] == 23.0
-    assert "at P95, the forecast of the next seven days included." in decision.reason.sentence
+    assert "at P95 of the past week and the forecast of the next;" in decision.reason.sentence

@@ -370,8 +370,8 @@ class AdviceSettings:
     setting: Annotated[
         list[str] | None,
         option(
-            "ehpa.KEY=VALUE",
-            "Setting of the advice, such as ehpa.fluctuation-threshold=3; may be repeated.",
+            "KEY=VALUE",
+            "Setting such as ehpa.fluctuation-threshold=3 or resource.cpu-margin=15%; may be repeated.",
             "--set",
         ),
     ] = None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from equipoise.core.decision import Decision
     from equipoise.recommendation.adopt import Adopted
     from equipoise.recommendation.observe import Observation
-    from equipoise.recommendation.policy import AdviceRequest, RecommendationPolicy
+    from equipoise.recommendation.settings import AdviceRequest, RecommendationPolicy
 
 
 _ASKED = "Protocol of the queries to Prometheus; auto uses the best one that it offers"
@@ -51,6 +51,8 @@ class FileRequest:
     names: Sequence[str]
     kind: str
     workload: options.WorkloadOptions
+    cpu_share: float = 0.99
+    """Which percentile of a pod's usage a CPU request covers, from 0 to 1."""
 
 
 @options.expanded
@@ -108,12 +110,15 @@ def _surprises(done: "Sequence[Adopted]") -> "Iterator[str]":
             continue
         if numbers["replicas"] > recommended["maxReplicas"]:
             yield (
-                f"{decision.subject}: {numbers['replicas']} replicas are more than the HPA's maximum of "
-                f"{recommended['maxReplicas']}, to which it scales down at once"
+                f"{decision.subject}: the HPA scales the workload down at once, from {numbers['replicas']} "
+                f"replicas to its maximum of {recommended['maxReplicas']}"
             )
         if numbers["confidence"] == "low":
             share = coverage_text(numbers["coverage"])
-            yield f"{decision.subject}: low confidence, since only {share} of the past seven days is known"
+            yield (
+                f"{decision.subject}: confidence is low, because only {share} of the samples of the past "
+                "seven days are known"
+            )
 
 
 @options.expanded
@@ -148,7 +153,7 @@ def simulate(
     """Replay the past week with the current and the advised HPA. Changes nothing."""
     today = _today(current_min, current_max, current_target)
     from equipoise.cli.recommendation_replay import print_table, replayed, report
-    from equipoise.recommendation.policy import AdviceRequest
+    from equipoise.recommendation.settings import AdviceRequest
 
     policy = _read_settings(settings.setting or ())
     request = FileRequest(file, workloads or (), kind, workload)
@@ -204,8 +209,9 @@ def plan(
     settings: options.AdviceSettings,
     kind: Kind = "Deployment",
     about: Annotated[
-        Literal["HPA", "Resource"], typer.Option("--type", help="Advise on HPAs or on container requests.")
-    ] = "HPA",
+        Literal["HPA", "Resource"] | None,
+        typer.Option("--type", help="Advise on HPAs or on container requests; of a cluster both by default."),
+    ] = None,
     algorithm: options.Algorithm = "profile",
     source: Annotated[SourceName, typer.Option(help=f"{_ASKED}. metrics-file is --from.")] = "auto",
     scope: options.ScopeOptions,
@@ -221,17 +227,20 @@ def plan(
     if about == "Resource" and output in {"hpa", "ehpa"}:
         raise BadInput(f"-o {output}: expected --type HPA, since requests are no autoscaler")
     from equipoise.cli.recommendation_output import print_advice
-    from equipoise.recommendation.policy import AdviceRequest, AdviceType
+    from equipoise.recommendation.settings import AdviceRequest, AdviceType
 
     how = settings.how(algorithm)
-    question = AdviceRequest(_read_settings(settings.setting or ()), AdviceType(about), how)
+    type_, policy = AdviceType(about or "HPA"), _read_settings(settings.setting or ())
+    is_both = about is None and file is None and output not in {"hpa", "ehpa"}
+    question = AdviceRequest(policy, type_, how, has_containers=is_both, shows_refused=True)
     with journalled(journal) as records:
         kept = None if journal is None else records
         if file is None:
             cluster = options.cluster_request(kubernetes, scope, prometheus)
             decisions, intervals_seconds = _of_cluster(question, cluster, source, workloads or (), plot, kept)
         else:
-            request = FileRequest(file, workloads or (), kind, workload)
+            share = policy.resource.cpu_percentile / 100
+            request = FileRequest(file, workloads or (), kind, workload, share)
             decisions, intervals_seconds = _of_file(question, request, plot, kept)
     if not decisions and file is None:
         warn_of_nothing("no workload", is_everywhere=scope.all_namespaces)
@@ -261,7 +270,7 @@ def _of_cluster(
 
     if source == "metrics-file":
         raise BadInput("--source metrics-file: expected --from FILE beside it")
-    asked = AdviceScope(question.policy, None, names, question.algorithm, question.about)
+    asked = AdviceScope.of(question, names)
     kept = None if plot is None else KeptHistories()
     decisions = plan_recommendation(
         RecommendationRequest(cluster, asked, HistorySource(source)), kept=kept, journal=journal
@@ -309,14 +318,17 @@ def _refuse_of_the_other(command: typer.Context, source: SourceName, *, is_file:
 
 
 def _read_settings(texts: Sequence[str]) -> "RecommendationPolicy":
-    """Read `--set ehpa.KEY=VALUE`."""
-    from equipoise.recommendation.policy import read_policy
+    """Read `--set ehpa.KEY=VALUE` and `--set resource.KEY=VALUE`."""
+    from equipoise.recommendation.settings import read_policy
 
     config = {}
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator or not key:
-            raise BadInput(f"--set {text}: expected ehpa.KEY=VALUE, such as ehpa.fluctuation-threshold=3")
+            raise BadInput(
+                f"--set {text}: expected ehpa.KEY=VALUE or resource.KEY=VALUE, such as "
+                "ehpa.fluctuation-threshold=3"
+            )
         config[key.strip()] = value.strip()
     return read_policy(config, "--set")
 
@@ -335,7 +347,8 @@ def _read_usage(request: FileRequest) -> "list[Observation]":
     if available is not None and replicas is not None and available > replicas:
         raise BadInput(f"--available: expected at most --replicas ({replicas}), got {available}")
     cores = _cores(workload.request)
-    defaults = FileDefaults(file, request.kind, cores, replicas, available, workload.pod_usage or "")
+    pods_from, share = workload.pod_usage or "", request.cpu_share
+    defaults = FileDefaults(file, request.kind, cores, replicas, available, pods_from, cpu_share=share)
     with reading(file, bytes_min=LARGE_BYTES) as on_bytes:
         samples = read_samples(file, on_bytes)
     namespaces = samples.names.get("namespace", ())

@@ -26,7 +26,7 @@ from equipoise.recommendation.advisor import AdviceScope, Advised, DataSources, 
 from equipoise.recommendation.decide import Batch, Examined, examine_all
 from equipoise.recommendation.explain import BALANCER, Facts, record
 from equipoise.recommendation.observe import Observation, check_names, choose
-from equipoise.recommendation.policy import AdviceRequest, AdviceType
+from equipoise.recommendation.settings import AdviceType
 from equipoise.runtime.metrics_source import prometheus_metrics
 from equipoise.runtime.output import Format, counting, print_document, reading, warn
 
@@ -92,7 +92,9 @@ def plan_recommendation(
         expect_few(len(choose(world.cluster.workloads(where), where, request.asked.names)))
     found = _advised(request, world, where, at)
     if journal is not None:
-        record_advice(journal, _question(request.asked), found)
+        question = request.asked.request
+        for batch, asked in enumerate((question, replace(question, about=AdviceType.RESOURCE))):
+            record_advice(journal, asked, [one for one in found if one.batch == batch])
     decided = [(one.decision, one.ref) for one in found]
     return with_current(decided, world.cluster.workloads(where), _todays(request, world, where))
 
@@ -133,7 +135,6 @@ def apply_recommendation(
         is_dry_run=is_dry_run,
         on_applied=record_event,
     )
-    question = _question(request.asked)
     done = []
     for one in counting(found, "applying", len(found)):
         each = adopting.adopt(one.decision, one.details)
@@ -141,13 +142,9 @@ def apply_recommendation(
         now = time.time()
         outcomes = () if each.outcome is None else (each.outcome,)
         name = session.new_id(now)
-        journal.append(_record(question, one.facts, each.decision, now, name, outcomes))
+        journal.append(_record(request.asked.request, one.facts, each.decision, now, name, outcomes))
     assert len(done) == len(found), "each decision is adopted or left alone"
     return done
-
-
-def _question(asked: AdviceScope) -> AdviceRequest:
-    return AdviceRequest(asked.policy, asked.about, asked.algorithm)
 
 
 def record_advice(

@@ -11,7 +11,7 @@ from equipoise.core.decision import Decision
 from equipoise.core.errors import BadInput
 from equipoise.recommendation.forecast import WEEK_SECONDS, WorkloadSeries
 from equipoise.recommendation.observe import Observation
-from equipoise.recommendation.policy import RecommendationPolicy
+from equipoise.recommendation.settings import RecommendationPolicy
 from equipoise.sim.hpa_fleet import MINUTE_SECONDS, FleetRun, by_minute, fixed, is_above
 from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.ranks import Floats

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 from msgspec import Meta, Struct, structs
 
-from equipoise.cli.documents import ADVICE, Amount, AtLeastOne, Count, codes, either
+from equipoise.cli.documents import Amount, AtLeastOne, Count, codes, either
+from equipoise.cli.recommendation_documents import ADVICE
 from equipoise.cli.recommendation_output import print_reasons
 from equipoise.core.decision import Decision
 from equipoise.recommendation.observe import Observation

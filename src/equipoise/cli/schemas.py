@@ -92,8 +92,8 @@ _PRINTED = {
     "proportional-plan": ("proportional plan", "cli.documents:ProportionalPlan"),
     "proportional-simulation": ("proportional simulate", "cli.proportional_study:StudyReport"),
     "qos-plan": ("qos plan", "cli.documents:QosPlan"),
-    "recommendation-apply": ("recommendation apply", "cli.documents:AppliedPlan"),
-    "recommendation-plan": ("recommendation plan", "cli.documents:RecommendationPlan"),
+    "recommendation-apply": ("recommendation apply", "cli.recommendation_documents:AppliedPlan"),
+    "recommendation-plan": ("recommendation plan", "cli.recommendation_documents:RecommendationPlan"),
     "recommendation-simulation": ("recommendation simulate", "cli.recommendation_replay:ReplayReport"),
     "validate": ("validate", "cli.manifests:ValidationReport"),
 }

@@ -12,15 +12,15 @@ from typing import Any
 
 from msgspec import structs
 
-from equipoise.core.cluster import API_VERSIONS, Container, HpaSpec, Workload, WorkloadRef
+from equipoise.core.cluster import API_VERSIONS, HpaSpec, Workload, WorkloadRef
 from equipoise.core.decision import ApplyHpa, Decision, Outcome
 from equipoise.core.errors import WorldFailed
-from equipoise.core.quantity import NumberFormat, Quantity
 from equipoise.core.reason import Code, Reason
 from equipoise.engine.disruption import adoption_opted_out_by
 from equipoise.engine.guards import held_by_pause
 from equipoise.engine.isolation import ignore
 from equipoise.ports import Applier, ApplyResult, Pauses
+from equipoise.recommendation.containers import requests_of
 from equipoise.recommendation.explain import AdviceDetails
 
 PREDICTION_WINDOW_SECONDS = 3600
@@ -202,10 +202,6 @@ def _explained(decision: Decision, outcome: Outcome) -> Decision:
     return decision.hold(Reason(Code.NOT_APPLIED, sentence))
 
 
-MILLI_NANOS = 10**6
-NANO = 10**9
-
-
 def with_current(
     decided: Iterable[tuple[Decision, WorkloadRef]], workloads: Iterable[Workload], specs: Iterable[HpaSpec]
 ) -> list[Decision]:
@@ -233,7 +229,7 @@ def _current(workload: Workload, hpas: Sequence[HpaSpec]) -> dict[str, Any]:
             for spec in hpas
         ],
         "containers": [
-            {"name": container.name, "requests": _requests(container)} for container in workload.containers
+            {"name": container.name, "requests": requests_of(container)} for container in workload.containers
         ],
     }
 
@@ -246,12 +242,3 @@ def cpu_target(metrics: Iterable[Mapping[str, Any]]) -> int | None:
             percent = (resource.get("target") or {}).get("averageUtilization")
             return percent if isinstance(percent, int) else None
     return None
-
-
-def _requests(container: Container) -> dict[str, str]:
-    requests = {}
-    if container.cpu_request_cores is not None:
-        requests["cpu"] = str(Quantity(round(container.cpu_request_cores * 1000) * MILLI_NANOS))
-    if container.memory_request_bytes is not None:
-        requests["memory"] = str(Quantity(round(container.memory_request_bytes) * NANO, NumberFormat.BINARY))
-    return requests

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from equipoise.core.cluster import HpaSpec, Pod, Workload, WorkloadRef
+from equipoise.core.cluster import Workload, WorkloadRef
 from equipoise.core.decision import Decision
 from equipoise.core.errors import WorldFailed
 from equipoise.engine.isolation import Isolation, WorkerBusy, failed_decision, ignore
@@ -24,17 +24,13 @@ from equipoise.ports.cluster import CPU, MEMORY, Measure, UsageHistory
 from equipoise.recommendation.decide import Batch, Examined, examine_all
 from equipoise.recommendation.explain import AdviceDetails, Facts
 from equipoise.recommendation.forecast import WEEK_SECONDS
-from equipoise.recommendation.observe import Containers, Inherited, Observation, check_names, choose
-from equipoise.recommendation.policy import AdviceRequest, AdviceType, RecommendationPolicy
+from equipoise.recommendation.observe import check_names, choose
+from equipoise.recommendation.settings import AdviceRequest, AdviceType, RecommendationPolicy
+from equipoise.recommendation.snapshot import LiveFacts, inherited_by_workload, is_within
 from equipoise.recommendation.usage import HistoryReader, PodOwnership, Usage
 from equipoise.stats.predict import Algorithm
 
 STEP_SECONDS = 60.0
-BYTES_MAX = 1e18
-"""Largest plausible sample; larger ones count as missing."""
-MADE_BY_CRANE = ("app.kubernetes.io/managed-by", "effective-hpa-controller")
-"""Label of the HPAs that Crane writes. Their metrics are Crane's own, so advice does not inherit them."""
-
 Pair = tuple[WorkloadRef, int]
 """A workload, and the index of its batch."""
 
@@ -71,6 +67,26 @@ class AdviceScope:
     names: Sequence[str] = ()
     algorithm: Algorithm | None = Algorithm.PROFILE
     about: AdviceType = AdviceType.HPA
+    has_containers: bool = False
+    """Whether HPA advice has the requests of the containers beside it."""
+    shows_refused: bool = False
+    """Whether HPA advice that an inspection refuses is shown beside the reason."""
+
+    @classmethod
+    def of(cls, request: AdviceRequest, names: Sequence[str]) -> "AdviceScope":
+        return cls(
+            request.policy,
+            None,
+            names,
+            request.algorithm,
+            request.about,
+            request.has_containers,
+            request.shows_refused,
+        )
+
+    @property
+    def request(self) -> AdviceRequest:
+        return AdviceRequest(self.policy, self.about, self.algorithm, self.has_containers, self.shows_refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +116,7 @@ def advised(scope: AdviceScope, sources: DataSources, at: float) -> list[Advised
     chosen = choose(listed, scope.namespace, scope.names)
     if not chosen:
         return []
-    batch = AdviceBatch(AdviceRequest(scope.policy, scope.about, scope.algorithm), chosen)
+    batch = AdviceBatch(scope.request, chosen)
     is_all = scope.namespace is None and not scope.names
     isolation = Isolation()
     found = advise_all([batch], listed, sources, at, scope.namespace, reads_all=is_all, isolation=isolation)
@@ -129,27 +145,12 @@ def advise_all(
     needs_hpas = any(
         batch.request.policy.inherits_hpa and batch.request.about is AdviceType.HPA for batch in batches
     )
-    inherited = _inherited(sources, namespace) if needs_hpas else {}
+    inherited, warnings = inherited_by_workload(sources.autoscalers.specs(namespace) if needs_hpas else ())
+    for warning in warnings:
+        sources.warn(warning)
     chosen = {workload.ref: workload for batch in batches for workload in batch.workloads}
-    return _AdviceRun(batches, chosen, sources, ownership, inherited, at, reads_all, isolation).advised()
-
-
-def _inherited(sources: DataSources, namespace: str | None) -> Mapping[WorkloadRef, Inherited]:
-    """Return what each workload's HPA has beside CPU; nothing for a workload with several HPAs."""
-    specs: dict[WorkloadRef, list[HpaSpec]] = defaultdict(list)
-    for spec in sources.autoscalers.specs(namespace):
-        if spec.unreadable:
-            name = f"{spec.target.namespace}/{spec.name}"
-            sources.warn(
-                f"HorizontalPodAutoscaler {name} cannot be read ({spec.unreadable}): nothing is inherited"
-            )
-        elif MADE_BY_CRANE not in spec.labels:
-            specs[spec.target].append(spec)
-    for ref, several in specs.items():
-        if len(several) > 1:
-            names = ", ".join(sorted(spec.name for spec in several))
-            sources.warn(f"{ref} has {len(several)} HPAs ({names}): nothing is inherited from them")
-    return {ref: Inherited(one[0].metrics, one[0].behavior) for ref, one in specs.items() if len(one) == 1}
+    facts = LiveFacts(ownership, inherited, at, at // STEP_SECONDS * STEP_SECONDS, STEP_SECONDS)
+    return _AdviceRun(batches, chosen, sources, facts, reads_all, isolation).advised()
 
 
 @dataclass(slots=True)
@@ -160,36 +161,33 @@ class _AdviceRun:
     chosen: Mapping[WorkloadRef, Workload]
     """The workloads of all batches."""
     sources: DataSources
-    ownership: PodOwnership
-    inherited: Mapping[WorkloadRef, Inherited]
-    at: float
+    facts: LiveFacts
     reads_all: bool
     """Whether the history of all namespaces is read."""
     isolation: Isolation
-    peaks: dict[tuple[WorkloadRef, str], float] = field(default_factory=dict)
-    """The highest memory of each container of a workload, over all pods."""
     warned: set[str] = field(default_factory=set)
     namespaces_resolved: set[str] = field(default_factory=set)
     """Namespaces in which the owners of past pods were queried."""
     resolving: Lock = field(default_factory=Lock)
     partial: dict[str, None] = field(default_factory=dict)
     """Why answers were partial. A workload in none of the answers may be among the missing data."""
-    partial_peaks: dict[WorkloadRef, str] = field(default_factory=dict)
-    """Why the memory peak of a workload may be too low, by workload."""
+
+    @property
+    def ownership(self) -> PodOwnership:
+        return self.facts.ownership
 
     @property
     def end(self) -> float:
-        """The last time of the grid, the same for all runs of one minute."""
-        return self.at // STEP_SECONDS * STEP_SECONDS
+        return self.facts.end
 
     def advised(self) -> Iterator[Advised]:
         """Yield the advice part by part as the history arrives; workloads in no part have no samples."""
         left = dict(self.chosen)
         for history in self._histories():
             if history.measure == MEMORY.name:
-                self._add_peaks(history)
+                self.facts.add_peaks(history, self._resourced())
             else:
-                within = [ref for ref in left if _is_within(ref, history)]
+                within = [ref for ref in left if is_within(ref, history)]
                 yield from self._decided(history, [left.pop(ref).ref for ref in within])
             del history  # freed before the next part arrives
         nothing = UsageHistory(
@@ -263,23 +261,11 @@ class _AdviceRun:
 
     def _resourced(self) -> set[WorkloadRef]:
         """Return the workloads whose advice needs memory."""
-        batches = (batch for batch in self.batches if batch.request.about is AdviceType.RESOURCE)
+        batches = (batch for batch in self.batches if batch.request.needs_containers)
         return {workload.ref for batch in batches for workload in batch.workloads}
 
-    def _add_peaks(self, history: UsageHistory) -> None:
-        chosen = self._resourced()
-        if history.partial:
-            within = [ref for ref in chosen if _is_within(ref, history)]
-            self.partial_peaks |= dict.fromkeys(within, history.partial[0])
-        highest = np.fmax.reduce(history.values, axis=1, initial=np.nan).tolist()
-        rows = zip(history.namespaces, history.pods, history.containers, highest, strict=True)
-        for namespace, pod, container, peak in rows:
-            ref = self.ownership.of(namespace, pod)
-            if ref in chosen and peak <= BYTES_MAX:  # NaN does not pass either
-                self.peaks[ref, container] = max(peak, self.peaks.get((ref, container), 0.0))
-
     def _decided(self, history: UsageHistory, refs: Sequence[WorkloadRef]) -> Iterator[Advised]:
-        reader = HistoryReader(history, self.ownership, refs, self.at)
+        reader = HistoryReader(history, self.ownership, refs, self.facts.at)
         missing = next(iter(history.partial), "")
         selected = [{workload.ref for workload in batch.workloads} for batch in self.batches]
         for some in reader.batches():
@@ -298,51 +284,20 @@ class _AdviceRun:
         workloads_of: dict[int, list[Workload]] = defaultdict(list)
         for ref, number in pairs:
             workloads_of[number].append(self.chosen[ref])
-        by_container = any(batch.request.about is AdviceType.RESOURCE for batch in self.batches)
-        used: dict[tuple[WorkloadRef, ...], Usage] = {}
+        used: dict[tuple[float | None, tuple[WorkloadRef, ...]], Usage] = {}
+        shares = [_cpu_share(batch.request) for batch in self.batches]
+        common = next((share for share in shares if share is not None), None)
         requests, keys = [], []
         for number, workloads in sorted(workloads_of.items()):
             refs, request = tuple(workload.ref for workload in workloads), self.batches[number].request
-            if refs not in used:  # the same arrays are summarised once
-                used[refs] = reader.usage(refs, by_container=by_container)
-            requests.append((request, self._observation(request, workloads, used[refs], missing)))
+            share = common if shares[number] is None else shares[number]
+            if (share, refs) not in used:  # the same arrays are summarised once
+                used[share, refs] = reader.usage(refs, share)
+            seen = self.facts.observation(request, workloads, used[share, refs], missing)
+            requests.append((request, seen))
             keys += [(ref, number) for ref in refs]
         found = dict(zip(keys, chain.from_iterable(self.sources.decide(requests)), strict=True))
         return [found[pair] for pair in pairs]
-
-    def _current_pods(self, ref: WorkloadRef) -> list[Pod]:
-        pods = self.ownership.pods.get(ref, ())
-        return [pod for pod in pods if pod.phase in {"Pending", "Running"} and pod.deletion_at is None]
-
-    def _observation(
-        self, request: AdviceRequest, workloads: Sequence[Workload], used: Usage, missing: str
-    ) -> Observation:
-        refs = [workload.ref for workload in workloads]
-        pods = [self._current_pods(ref) for ref in refs]
-        newest = [max(some, key=lambda pod: (pod.created_at, pod.name), default=None) for some in pods]
-        ready_at = self.at - request.policy.pod_ready_seconds_min
-        containers, whys = None, [missing] * len(refs)
-        if request.about is AdviceType.RESOURCE:
-            containers = _containers(refs, newest, used, self.peaks)
-            whys = [missing or self.partial_peaks.get(ref, "") for ref in refs]
-        return Observation(
-            subjects=[ref.subject for ref in refs],
-            kinds=[ref.kind for ref in refs],
-            replicas=np.array([workload.replicas_wanted for workload in workloads], np.intp),
-            pods=np.array([len(some) for some in pods], np.intp),
-            available=np.array([sum(_is_available(pod, ready_at) for pod in some) for some in pods], np.intp),
-            request_cores=np.array([_request(pod) for pod in newest]),
-            history=used.cores,
-            interval_seconds=STEP_SECONDS,
-            at=self.end,
-            pod_p99_cores=used.pod_p99_cores,
-            inherited=[self.inherited.get(ref) for ref in refs],
-            containers=containers,
-            measurable=used.measurable,
-            unmeasured=used.unmeasured,
-            unknown=used.pods_unknown,
-            partial=whys,
-        )
 
 
 def _failed(number: int, ref: WorkloadRef, failed: FailedTurn) -> Advised:
@@ -352,37 +307,6 @@ def _failed(number: int, ref: WorkloadRef, failed: FailedTurn) -> Advised:
     return Advised(number, ref, decision, details, None)
 
 
-def _is_within(ref: WorkloadRef, history: UsageHistory) -> bool:
-    """Return whether a part of the history has all samples of a workload."""
-    is_in_scope = history.scope is None or ref.namespace in history.scope
-    return is_in_scope and (history.groups is None or ref in history.groups)
-
-
-def _is_available(pod: Pod, ready_at: float) -> bool:
-    return pod.phase == "Running" and pod.is_ready and (pod.ready_since or 0.0) <= ready_at
-
-
-def _request(pod: Pod | None) -> float:
-    """Return the CPU request of a pod in cores; callers pass the newest, which matches the template."""
-    cores = None if pod is None else pod.cpu_request_cores
-    return np.nan if cores is None else cores
-
-
-def _containers(
-    refs: Sequence[WorkloadRef],
-    newest: Sequence[Pod | None],
-    used: Usage,
-    peaks: Mapping[tuple[WorkloadRef, str], float],
-) -> Containers:
-    """Return the current containers of the workloads, in the order of their pods' specs."""
-    parts = [
-        (place, ref, container.name)
-        for place, (ref, pod) in enumerate(zip(refs, newest, strict=True))
-        for container in (() if pod is None else pod.containers)
-    ]
-    return Containers(
-        owner=np.array([place for place, _, _ in parts], np.intp),
-        names=[name for _, _, name in parts],
-        cpu_p99_cores=np.array([used.container_p99_cores.get((p, n), np.nan) for p, _, n in parts]),
-        memory_peak_bytes=np.array([peaks.get((ref, name), np.nan) for _, ref, name in parts]),
-    )
+def _cpu_share(request: AdviceRequest) -> float | None:
+    """Return the percentile of the containers' CPU that a request needs, from 0 to 1."""
+    return request.policy.resource.cpu_percentile / 100 if request.needs_containers else None

@@ -29,14 +29,8 @@ from equipoise.engine.policies import (
 from equipoise.ports import FailedTurn, PolicyObject
 from equipoise.recommendation.adopt import ehpa_manifest
 from equipoise.recommendation.explain import AdviceDetails, coverage_percent
-from equipoise.recommendation.policy import (
-    GROUP,
-    VERSION,
-    AdoptionType,
-    AdviceType,
-    AnalyticsSpec,
-    ResourceSelector,
-)
+from equipoise.recommendation.policy import GROUP, VERSION, AdoptionType, AnalyticsSpec, ResourceSelector
+from equipoise.recommendation.settings import AdviceType
 
 ADOPTED, READY, OLDER = "Adopted", "Ready", "OlderAnalytics"
 LABELS = f"{GROUP}/analytics-"

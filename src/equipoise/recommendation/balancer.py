@@ -15,7 +15,8 @@ from equipoise.recommendation.decide import Batch, Examined, decide, decide_from
 from equipoise.recommendation.explain import BALANCER as NAME
 from equipoise.recommendation.explain import SUBJECT_SEPARATOR, Facts, named_for
 from equipoise.recommendation.loop import RecommendationLoop
-from equipoise.recommendation.policy import ANALYTICS, RECOMMENDATION, AdviceType, RecommendationPolicy
+from equipoise.recommendation.policy import ANALYTICS, RECOMMENDATION
+from equipoise.recommendation.settings import AdviceRequest, AdviceType, RecommendationPolicy
 
 HEAVY_WORKLOADS = 16
 """Workloads from which a batch is decided in the worker: in this process it would delay the Lease."""
@@ -82,7 +83,10 @@ def redecide(recorded: Record) -> Decision:
     policy = RecommendationPolicy.model_validate(recorded.policy.get("settings", {}))
     about = AdviceType(recorded.policy.get("type", ""))
     facts = msgspec.convert(recorded.observation, Facts)
-    ((decision, details, _),) = decide_from(policy, [facts], about)
+    has_containers = bool(recorded.policy.get("hasContainers"))
+    shows_refused = bool(recorded.policy.get("showsRefused"))
+    request = AdviceRequest(policy, about, has_containers=has_containers, shows_refused=shows_refused)
+    ((decision, details, _),) = decide_from(request, [facts])
     if recorded.policy.get("isApplied"):
         decision = proposed(decision, details)
     return named_for(replay_holds(recorded, decision), recorded.policy.get("for", ""))

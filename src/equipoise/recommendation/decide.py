@@ -11,68 +11,71 @@ Every comparison that refuses is strict, up to the noise of floats; before a cei
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import structs
 
+from equipoise.core.cluster import Container
 from equipoise.core.decision import Decision
 from equipoise.core.reason import Code, Reason
+from equipoise.recommendation.containers import container_advice
 from equipoise.recommendation.explain import (
     USAGE_FIGURES,
     Advice,
     AdviceDetails,
+    ContainerAdvice,
     ContainerFacts,
     Facts,
     RecommendedContainer,
     RecommendedHpa,
     confidence,
     numbers_of,
-    sentence,
 )
 from equipoise.recommendation.observe import Inherited, Observation, Shared, Statistics, share_key, summarise
-from equipoise.recommendation.policy import AdviceRequest, AdviceType, RecommendationPolicy
-from equipoise.stats.ranks import Claims, Floats, Whole
+from equipoise.recommendation.sentences import LIFTABLE, sentence
+from equipoise.recommendation.settings import AdviceRequest, AdviceType, RecommendationPolicy
+from equipoise.stats.ranks import Claims, Floats, Whole, rounded_up
 
 SLACK = 1e-7
 """Relative tolerance of comparisons: 0.3 / 0.2 must not count as below 1.5."""
-UNMEASURED_SHARE_MAX = 0.1
-"""Largest share of pods without samples, among those that must have some, for which there is advice."""
 REPLICAS_MAX = 2**31 - 1
 CORES_SLACK = 1e-12
-NEXT_TO_NOTHING = 1e-290
-"""Lower bound for values to be rounded; below it floats have no six significant digits."""
 
 
-def advise(
-    policy: RecommendationPolicy, facts: Sequence[Facts], about: AdviceType = AdviceType.HPA
-) -> list[Advice]:
-    """Return the advice for a batch, with the first check that each workload fails."""
+def advise(request: AdviceRequest, facts: Sequence[Facts]) -> list[Advice]:
+    """Return the advice for a batch, with the checks that each workload fails."""
+    policy = request.policy
     used = {name: _column(facts, name) for name in (*USAGE_FIGURES, "request_cores")}
     fluctuation = _fluctuations(used["lowest_median_cores"], used["highest_median_cores"])
-    refusals = inspections(policy, facts, used, fluctuation)
-    if about is AdviceType.RESOURCE:
-        del refusals[Code.NO_REQUEST]  # advice about requests needs none
-    codes, order = list(refusals), np.array(list(refusals.values()))
-    first = np.where(order.any(axis=0), order.argmax(axis=0), len(codes))
-    codes.append(Code.RECOMMEND)
-    request = np.where(used["request_cores"] > 0, used["request_cores"], np.nan)
-    target = rounded_up(used["pod_p99_cores"] / request * 100)
+    checks = (
+        inspections(policy, facts, used, fluctuation)
+        if request.about is AdviceType.HPA
+        else resource_inspections(facts)
+    )
+    refusals = [
+        tuple(code for code, is_failed in zip(checks, row, strict=True) if is_failed)
+        for row in np.array(list(checks.values())).T.tolist()
+    ]
+    requests = np.where(used["request_cores"] > 0, used["request_cores"], np.nan)
+    target = rounded_up(used["pod_p99_cores"] / requests * 100)
     target = np.clip(target, policy.target_percent_min, policy.target_percent_max)
-    least = rounded_up(used["lowest_median_cores"] / (request * policy.target_percent_max / 100))
+    least = rounded_up(used["lowest_median_cores"] / (requests * policy.target_percent_max / 100))
     least = np.maximum(least, max(policy.replicas_min_default, 1))
-    most = rounded_up(used["p95_cores"] / (request * target / 100) * policy.replicas_max_factor)
+    most = rounded_up(used["p95_cores"] / (requests * target / 100) * policy.replicas_max_factor)
     replicas_min, replicas_max = _whole(least), _whole(np.maximum(most, least))
     assert (np.isnan(most) | (replicas_min <= replicas_max)).all(), "the bounds of advice are in order"
-    assert first.shape == replicas_max.shape == (len(facts),), "every workload has a reason and bounds"
-    columns = (fluctuation, _whole(target), replicas_min, replicas_max)
-    own = [codes[place] for place in first.tolist()]
-    return [Advice(*row) for row in zip(own, *(column.tolist() for column in columns), strict=True)]
+    assert len(refusals) == len(replicas_max) == len(facts), "every workload has a reason and bounds"
+    columns = (column.tolist() for column in (fluctuation, _whole(target), replicas_min, replicas_max))
+    return [
+        Advice(failed[0] if failed else Code.RECOMMEND, share, percent, low, high, failed)
+        for failed, share, percent, low, high in zip(refusals, *columns, strict=True)
+    ]
 
 
-def _column(facts: Sequence[Facts] | Sequence[ContainerFacts], name: str) -> Floats:
-    """Return one number of each workload or container; NaN where it is unknown."""
+def _column(facts: Sequence[Facts], name: str) -> Floats:
+    """Return one number of each workload; NaN where it is unknown."""
     values = (getattr(each, name) for each in facts)
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
@@ -89,7 +92,7 @@ def inspections(
             Code.TOO_FEW_REPLICAS: _column(facts, "replicas") < needed,
             Code.NO_PODS: pods == 0,
             Code.TOO_FEW_AVAILABLE_PODS: _below(available_share, policy.pod_available_share_min),
-            Code.METRICS_INCOMPLETE: np.array([_is_incomplete(each) for each in facts], np.bool_),
+            Code.METRICS_INCOMPLETE: np.array([each.is_incomplete for each in facts], np.bool_),
             Code.NO_SAMPLES: (known_samples == 0) | np.isnan(used["pod_p99_cores"]),
             Code.LOW_USAGE: _below(used["peak_cores"], policy.peak_cores_min),
             Code.LOW_FLUCTUATION: _below(fluctuation, policy.fluctuation_min),
@@ -97,27 +100,22 @@ def inspections(
         }
 
 
-def _is_incomplete(facts: Facts) -> bool:
-    """Return whether a workload lacks a part of its samples; one without any fails `NoSamples` instead."""
-    has_some = facts.known_samples > 0 or facts.unmeasured < facts.measurable
-    is_lacking = facts.unmeasured * 100 > round(UNMEASURED_SHARE_MAX * 100) * facts.measurable
-    return bool(facts.partial) or (has_some and is_lacking)
+def resource_inspections(facts: Sequence[Facts]) -> dict[Code, Claims]:
+    """Return which checks each workload fails where the advice is about requests, in order of precedence.
+
+    The pods of a CronJob come and go, so that having none now says nothing.
+    """
+    return {
+        Code.NO_PODS: np.array([each.pods == 0 and each.kind != "CronJob" for each in facts], np.bool_),
+        Code.METRICS_INCOMPLETE: np.array([bool(each.partial) for each in facts], np.bool_),
+        Code.NO_SAMPLES: np.array([not each.has_usage for each in facts], np.bool_),
+    }
 
 
 def _fluctuations(lowest: Floats, highest: Floats) -> Floats:
     """Return highest / lowest hourly median; infinite where the lowest is 0."""
     is_still = lowest <= CORES_SLACK
     return np.where(is_still, np.inf, highest / np.where(lowest > CORES_SLACK, lowest, np.nan))
-
-
-def rounded_up(values: Floats) -> Floats:
-    """Round to six significant digits, then up: 0.69 x 100 is 69."""
-    values = np.where(values > 0, np.maximum(values, NEXT_TO_NOTHING), values)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        digits = 5 - np.floor(np.log10(np.abs(values)))
-    digits = np.where(np.isfinite(digits), digits, 0.0)
-    up, down = 10.0 ** np.maximum(digits, 0), 10.0 ** np.maximum(-digits, 0)
-    return np.asarray(np.ceil(np.rint(values * up / down) / up * down))
 
 
 def _below(values: Floats, limit: float) -> Claims:
@@ -130,8 +128,6 @@ def _whole(values: Floats) -> Whole:
 
 BATCH = 256
 """Workloads per part: their forecasts of a week of minutes take 10 MiB."""
-RESOURCE_MARGIN = 1.15
-MILLI = 1000
 
 
 class Examined(NamedTuple):
@@ -175,7 +171,7 @@ def decide_parts(
         if (start, *key) not in taken:
             taken[start, *key] = summarise(policy, part, algorithm, has_hours=has_hours)
         statistics = taken[start, *key]
-        found = decide_from(policy, facts_of(part, statistics), request.about)
+        found = decide_from(request, facts_of(part, statistics))
         if (hours := statistics.hourly_usage) is not None:
             for row, one in enumerate(found):
                 if one.decision.reason.code is Code.RECOMMEND:
@@ -184,32 +180,69 @@ def decide_parts(
         yield found
 
 
-def decide_from(
-    policy: RecommendationPolicy, facts: Sequence[Facts], about: AdviceType = AdviceType.HPA
-) -> list[Examined]:
+def decide_from(request: AdviceRequest, facts: Sequence[Facts]) -> list[Examined]:
     """Decide from the facts alone, without the histories."""
-    is_about_hpa = about is AdviceType.HPA
-    requests = [None] * len(facts) if is_about_hpa else container_requests(facts)
-    found = []
-    for known, advice, recommended in zip(facts, advise(policy, facts, about), requests, strict=True):
-        is_advice = advice.code is Code.RECOMMEND
-        hpa = _hpa(policy, known, advice) if is_advice and is_about_hpa else None
-        containers = recommended if is_advice else None
-        certainty, text = confidence(known, advice.code), sentence(policy, known, advice, containers)
-        details = AdviceDetails(known.kind, hpa, containers, known.prediction, certainty, known.coverage)
-        reason = Reason(advice.code, text, numbers_of(known, advice))
-        found.append(Examined(Decision(known.subject, reason, extra=details.document), details, known))
-    return found
+    sizes: Sequence[list[ContainerAdvice] | None] = [None] * len(facts)
+    if request.needs_containers:
+        is_lacking: Claims = np.logical_or.reduce(list(resource_inspections(facts).values()))
+        advised = container_advice(request.policy.resource, facts)
+        sizes = [None if is_lacking[row] else some for row, some in enumerate(advised)]
+    rows = zip(facts, advise(request, facts), sizes, strict=True)
+    return [_examined(request, known, advice, some) for known, advice, some in rows]
+
+
+def _examined(
+    request: AdviceRequest, facts: Facts, advice: Advice, sizes: list[ContainerAdvice] | None
+) -> Examined:
+    policy, is_advice = request.policy, advice.code is Code.RECOMMEND
+    hpa = refused = containers = None
+    if request.about is AdviceType.RESOURCE:
+        containers = None if sizes is None else [_requests_of(each) for each in sizes]
+    elif is_advice:
+        hpa = _hpa(policy, facts, advice)
+    elif request.shows_refused and LIFTABLE.issuperset(advice.refusals):
+        refused = _hpa(policy, facts, advice)
+    text = sentence(policy, facts, advice, None if containers is None else sizes, refused)
+    details = AdviceDetails(
+        kind=facts.kind,
+        hpa=hpa,
+        containers=containers,
+        prediction=facts.prediction,
+        confidence=confidence(facts),
+        coverage=facts.coverage,
+        refused_hpa=refused,
+        sizes=sizes,
+    )
+    reason = Reason(advice.code, text, numbers_of(facts, advice))
+    return Examined(Decision(facts.subject, reason, extra=details.document), details, facts)
+
+
+def _requests_of(advice: ContainerAdvice) -> RecommendedContainer:
+    return RecommendedContainer(advice.name, advice.recommended.requests)
 
 
 def facts_of(observation: Observation, statistics: Statistics) -> list[Facts]:
     """Return the facts of each workload, which records contain instead of the histories."""
     containers: list[list[ContainerFacts]] = [[] for _ in observation.subjects]
     if (own := observation.containers) is not None:
-        columns = (column.tolist() for column in (own.owner, own.cpu_p99_cores, own.memory_peak_bytes))
-        for name, owner, cores, bytes_ in zip(own.names, *columns, strict=True):
-            containers[owner].append(ContainerFacts(name, _finite(cores), _finite(bytes_)))
+        columns = (own.owner, own.cpu_cores, own.memory_peak_bytes, own.is_oom_killed)
+        for number, spec in enumerate(own.specs):
+            owner, cores, bytes_, is_oom_killed = (column[number].item() for column in columns)
+            containers[owner].append(_container_facts(spec, cores, bytes_, is_oom_killed=is_oom_killed))
     return [_facts(observation, statistics, row, some) for row, some in enumerate(containers)]
+
+
+def _container_facts(spec: Container, cores: float, bytes_: float, *, is_oom_killed: bool) -> ContainerFacts:
+    return ContainerFacts(
+        spec.name,
+        _finite(cores),
+        _finite(bytes_),
+        spec.cpu_request_cores,
+        spec.memory_request_bytes,
+        spec.cpu_limit_cores,
+        spec.memory_limit_bytes,
+        is_oom_killed,
+    )
 
 
 def _facts(
@@ -262,21 +295,3 @@ def _is_cpu(metric: Mapping[str, Any]) -> bool:
     resource = metric.get("resource") or {}
     is_utilisation = (resource.get("target") or {}).get("type", "Utilization") == "Utilization"
     return metric.get("type") == "Resource" and resource.get("name") == "cpu" and is_utilisation
-
-
-def container_requests(facts: Sequence[Facts]) -> list[list[RecommendedContainer]]:
-    """Return the containers of each workload with their recommended requests."""
-    containers = [container for each in facts for container in each.containers]
-    millis = rounded_up(_column(containers, "cpu_p99_cores") * RESOURCE_MARGIN * MILLI)
-    bytes_ = rounded_up(_column(containers, "memory_peak_bytes") * RESOURCE_MARGIN)
-    recommended = []
-    for container, milli, size in zip(containers, millis.tolist(), bytes_.tolist(), strict=True):
-        requests = {}
-        if np.isfinite(milli):
-            cores, rest = divmod(int(milli), MILLI)
-            requests["cpu"] = str(cores) if cores and not rest else f"{int(milli)}m"
-        if np.isfinite(size):
-            requests["memory"] = str(int(size))
-        recommended.append(RecommendedContainer(container.name, requests))
-    in_order = iter(recommended)
-    return [list(islice(in_order, len(each.containers))) for each in facts]

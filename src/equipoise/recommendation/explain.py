@@ -1,6 +1,6 @@
-"""What is known of one workload, its advice, the numbers derived from both, one sentence, and the record.
+"""What is known of one workload, its advice, the numbers derived from both, and the record.
 
-The sentence of a refusal has both numbers: the observed value and the limit. A record has the few numbers
+A record has the few numbers
 that decided, from which a replay decides again, and not the week of samples.
 """
 
@@ -16,12 +16,14 @@ from equipoise.core.reason import Code
 from equipoise.engine import recording
 from equipoise.recommendation.forecast import HourlyUsage
 from equipoise.recommendation.observe import PredictionFacts
-from equipoise.recommendation.policy import PREFIX, AdviceRequest, AdviceType, RecommendationPolicy
+from equipoise.recommendation.settings import AdviceRequest, ResourcePolicy
 
 BALANCER = "recommendation"
 SUBJECT_SEPARATOR = " for "
 """Separates the workload from its Analytics in the subject of a decision."""
 CONFIDENT_COVERAGE_MIN = 0.5
+UNMEASURED_SHARE_MAX = 0.1
+"""Largest share of pods without samples, among those that must have some, for which there is HPA advice."""
 USAGE_FIGURES = (
     *("pod_p99_cores", "lowest_median_cores", "highest_median_cores"),
     *("p95_cores", "p95_past_cores", "peak_cores"),
@@ -29,12 +31,23 @@ USAGE_FIGURES = (
 """The statistics of the usage, which facts, numbers and `Statistics` have under the same names."""
 
 
-class ContainerFacts(msgspec.Struct, frozen=True):
-    """A container's usage in the week; None where it is unknown."""
+class ContainerFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A container's usage in the week, and what it asks for now; None where that is unknown or not set."""
 
     name: str
-    cpu_p99_cores: float | None
+    cpu_cores: float | None = msgspec.field(name="cpu_p99_cores")
+    """At the percentile of the settings, which is P99 unless they change it."""
     memory_peak_bytes: float | None
+    cpu_request_cores: float | None = None
+    memory_request_bytes: float | None = None
+    cpu_limit_cores: float | None = None
+    memory_limit_bytes: float | None = None
+    is_oom_killed: bool = False
+    """Whether it ran out of memory in the week, so that its peak is not known to be enough."""
+
+    @property
+    def is_measured(self) -> bool:
+        return self.cpu_cores is not None or self.memory_peak_bytes is not None
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -75,6 +88,18 @@ class Facts(msgspec.Struct, frozen=True):
         measured_share = 1.0 - self.unmeasured / max(self.measurable, 1)
         return min(self.known_samples / self.expected_samples, 1.0) * measured_share
 
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether a part of the samples is missing; one without any fails `NoSamples` instead."""
+        has_some = self.known_samples > 0 or self.unmeasured < self.measurable
+        is_lacking = self.unmeasured * 100 > round(UNMEASURED_SHARE_MAX * 100) * self.measurable
+        return bool(self.partial) or (has_some and is_lacking)
+
+    @property
+    def has_usage(self) -> bool:
+        """Whether the usage of any container is known."""
+        return any(container.is_measured for container in self.containers)
+
 
 class Advice(NamedTuple):
     """The advice for one workload; replicas and target are valid only where the code is Recommend."""
@@ -84,6 +109,8 @@ class Advice(NamedTuple):
     target_percent: int
     replicas_min: int
     replicas_max: int
+    refusals: tuple[Code, ...] = ()
+    """Every check that fails, in order; the first one is the code."""
 
 
 class RecommendedHpa(msgspec.Struct, frozen=True):
@@ -103,16 +130,36 @@ class RecommendedContainer(msgspec.Struct, frozen=True):
     requests: dict[str, str]
 
 
+class ContainerAmounts(msgspec.Struct, frozen=True):
+    """Requests and limits of a container as Kubernetes quantities; what is not set is left out."""
+
+    requests: dict[str, str]
+    limits: dict[str, str]
+
+
+class ContainerAdvice(msgspec.Struct, frozen=True):
+    """What one container asks for now, and what it should ask for."""
+
+    name: str
+    current: ContainerAmounts
+    recommended: ContainerAmounts
+
+
 class AdviceDetails(msgspec.Struct, frozen=True):
     """The details of one workload's decision; where there is no advice, the HPA and containers are empty."""
 
     kind: str
     hpa: RecommendedHpa | None = None
     containers: list[RecommendedContainer] | None = None
+    """The requests that are the advice itself, which is of the type Resource."""
     prediction: PredictionFacts | None = None
     """None where an error ended the advice before a forecast was made."""
     confidence: str = "low"
     coverage: float = 0.0
+    refused_hpa: RecommendedHpa | None = None
+    """The advice without the inspections that refuse it, for a plan that shows it."""
+    sizes: list[ContainerAdvice] | None = None
+    """The containers, where their usage was read."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -122,9 +169,12 @@ class AdviceDetails(msgspec.Struct, frozen=True):
             recommended = {"containers": msgspec.to_builtins(self.containers)}
         elif self.hpa is not None:
             recommended = msgspec.to_builtins(self.hpa)
-        return {
-            "kind": self.kind,
-            "recommended": recommended,
+        document = {"kind": self.kind, "recommended": recommended}
+        if self.refused_hpa is not None:
+            document["wouldRecommend"] = msgspec.to_builtins(self.refused_hpa)
+        if self.sizes is not None:
+            document["containers"] = msgspec.to_builtins(self.sizes)
+        return document | {
             "prediction": {} if self.prediction is None else msgspec.to_builtins(self.prediction),
             "confidence": self.confidence,
         }
@@ -150,7 +200,7 @@ def numbers_of(facts: Facts, advice: Advice) -> dict[str, Any]:
         **{name: shown(getattr(facts, name)) for name in USAGE_FIGURES},
         "fluctuation": shown(advice.fluctuation),
         "coverage": facts.coverage,
-        "confidence": confidence(facts, advice.code),
+        "confidence": confidence(facts),
         "replicas": facts.replicas,
         "pods": facts.pods,
         "pods_available": facts.available,
@@ -162,9 +212,9 @@ def numbers_of(facts: Facts, advice: Advice) -> dict[str, Any]:
     return numbers if facts.pods_unknown is None else numbers | {"pods_unknown": facts.pods_unknown}
 
 
-def confidence(facts: Facts, code: Code) -> str:
-    """Return `low` where less than half of the week has samples, else `high`."""
-    is_low = facts.coverage < CONFIDENT_COVERAGE_MIN or code is Code.METRICS_INCOMPLETE
+def confidence(facts: Facts) -> str:
+    """Return `low` where less than half of the week has samples, or pods have none; else `high`."""
+    is_low = facts.coverage < CONFIDENT_COVERAGE_MIN or facts.is_incomplete
     return "low" if is_low else "high"
 
 
@@ -173,86 +223,8 @@ def shown(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.12g}")
 
 
-def sentence(
-    policy: RecommendationPolicy, facts: Facts, advice: Advice, containers: list[RecommendedContainer] | None
-) -> str:
-    """Return the sentence of a decision; containers are set for advice of the type Resource."""
-    match advice.code:
-        case Code.TOO_FEW_REPLICAS:
-            needed, key = policy.replicas_needed(facts.kind)
-            has = _count(facts.replicas, "replica")
-            return f"The {facts.kind} has {has}, and {PREFIX}{key} asks for at least {needed}."
-        case Code.NO_PODS:
-            return "The workload has 0 pods, and advice needs at least 1."
-        case Code.TOO_FEW_AVAILABLE_PODS:
-            share_min = policy.pod_available_share_min
-            share, be = _below(facts.available / facts.pods, share_min, 3), "is" if facts.pods == 1 else "are"
-            return (
-                f"{facts.available} of {_count(facts.pods, 'pod')} {be} available, a share of {share}, and "
-                f"{PREFIX}pod-available-ratio asks for at least {share_min:.12g}."
-            )
-        case Code.METRICS_INCOMPLETE | Code.NO_SAMPLES:
-            return _unknown(facts, advice.code)
-        case Code.LOW_USAGE:
-            assert facts.peak_cores is not None, "what is below a limit is known"
-            peak = _below(facts.peak_cores, policy.peak_cores_min)
-            return (
-                f"The highest CPU usage of the past seven days is {peak} cores, below "
-                f"{PREFIX}min-cpu-usage-threshold, which is {policy.peak_cores_min:.12g}."
-            )
-        case Code.LOW_FLUCTUATION:
-            times = _below(advice.fluctuation, policy.fluctuation_min)
-            return (
-                f"The busiest hour of the day uses {times} times what the idlest uses "
-                f"({facts.highest_median_cores:.3g} and {facts.lowest_median_cores:.3g} cores), below "
-                f"{PREFIX}fluctuation-threshold, which is {policy.fluctuation_min:.12g}."
-            )
-        case Code.NO_REQUEST:
-            return (
-                f"The pods request {facts.request_cores or 0.0:g} cores of CPU, and a target in percent of "
-                "the request needs more than 0."
-            )
-    return _advice(facts, advice, containers)
-
-
-def _unknown(facts: Facts, code: Code) -> str:
-    """Return which samples are missing, as a sentence."""
-    if code is Code.NO_SAMPLES:
-        if facts.known_samples:
-            return "0 samples of single pods are known in the past seven days, and advice needs at least 1."
-        return (
-            f"{facts.known_samples} of the {facts.expected_samples} samples of the past seven days are "
-            "known, and advice needs at least 1."
-        )
-    if facts.partial:
-        return f"The metrics source answered in part ({facts.partial}), and advice needs the whole answer."
-    have = "has" if facts.unmeasured == 1 else "have"
-    return (
-        f"{facts.unmeasured} of the {_count(facts.measurable, 'pod')} ready for ten minutes {have} "
-        "no samples, and advice needs samples of at least 9 in 10."
-    )
-
-
-def _advice(facts: Facts, advice: Advice, containers: list[RecommendedContainer] | None) -> str:
-    note = ""
-    if facts.coverage < 1:
-        note = f" {coverage_text(facts.coverage)} of the past seven days is known."
-    if containers is not None:
-        parts = [
-            " ".join([each.name, *(f"{what} {size}" for what, size in each.requests.items())])
-            for each in containers
-        ]
-        return f"Requests by container: {'; '.join(parts) or 'none'}.{note}"
-    future = ", the forecast of the next seven days included" if facts.prediction.is_predictable else ""
-    return (
-        f"{advice.replicas_min} to {advice.replicas_max} replicas at {advice.target_percent} % of the CPU "
-        f"request: a pod uses {facts.pod_p99_cores:.3g} cores at P99, the workload "
-        f"{facts.lowest_median_cores:.3g} in its idlest hour and {facts.p95_cores:.3g} at P95{future}.{note}"
-    )
-
-
 def coverage_text(coverage: float) -> str:
-    return f"{coverage_percent(coverage):g} %"
+    return f"{coverage_percent(coverage):g}%"
 
 
 def coverage_percent(coverage: float) -> float:
@@ -261,16 +233,6 @@ def coverage_percent(coverage: float) -> float:
     if coverage < 1:
         nearest = min(nearest, 99.9)
     return max(nearest, 0.1) if coverage > 0 else 0.0
-
-
-def _below(value: float, limit: float, digits: int = 4) -> str:
-    """Return a number with as many digits as it takes to be distinct from its limit."""
-    texts = (f"{value:.{count}g}" for count in range(digits, 13))
-    return next((text for text in texts if float(text) < limit), f"{value:.12g}")
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def named_for(decision: Decision, asker: str) -> Decision:
@@ -292,15 +254,16 @@ def record(
 ) -> Record:
     """Return the record of a decision whose subject names the asker already."""
     is_applied = bool(decision.actions or decision.held)
-    settings = _policy_document(request.policy, request.about, asker, is_applied=is_applied)
+    settings = _policy_document(request, asker, is_applied=is_applied)
     return recording.record(BALANCER, settings, facts, {}, decision, at, record_id, outcomes)
 
 
 @lru_cache(maxsize=256)
-def _policy_document(
-    policy: RecommendationPolicy, about: AdviceType, asker: str, *, is_applied: bool
-) -> dict[str, Any]:
-    settings = policy.model_dump(by_alias=True)
-    return recording.as_json(
-        {"for": asker, "type": about.value, "isApplied": is_applied, "settings": settings}
-    )
+def _policy_document(request: AdviceRequest, asker: str, *, is_applied: bool) -> dict[str, Any]:
+    document: dict[str, Any] = {"for": asker, "type": request.about.value, "isApplied": is_applied}
+    document |= {"hasContainers": True} if request.has_containers else {}
+    document |= {"showsRefused": True} if request.shows_refused else {}
+    settings = request.policy.model_dump(by_alias=True, exclude={"resource"})
+    if (resource := request.policy.resource) != ResourcePolicy():
+        settings["resource"] = resource.model_dump(by_alias=True, exclude_defaults=True)
+    return recording.as_json(document | {"settings": settings})

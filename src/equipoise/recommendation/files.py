@@ -13,6 +13,7 @@ from pathlib import PurePath
 
 import numpy as np
 
+from equipoise.core.cluster import Container
 from equipoise.core.errors import BadInput
 from equipoise.recommendation.forecast import WEEK_SECONDS, WorkloadSeries
 from equipoise.recommendation.observe import Containers, Observation
@@ -49,6 +50,8 @@ class FileDefaults:
     pods_source: str = ""
     takes_pods: bool = True
     """Whether the command accepts a file of pods too."""
+    cpu_share: float = P99
+    """Which percentile of a pod's usage a CPU request covers, from 0 to 1."""
     at: float | None = None
     """The end of a file of many workloads; None means the time of its last sample."""
     interval_seconds: float | None = None
@@ -135,21 +138,23 @@ def _one(samples: Samples, defaults: FileDefaults, subject: str, pods: Samples |
     if replicas is None:
         replicas = 1 if pods is None else len(pods.names.get("pod", ())) or 1
     week = values[is_counted][None]
-    p99 = percentiles(week, (P99,))[:, 0] / max(replicas, 1) if pods is None else _pods_p99(pods, at)
+    shares = (P99, defaults.cpu_share)
+    tops = percentiles(week, shares) / max(replicas, 1) if pods is None else _of_pods(pods, at, shares)
+    requests = _requests(samples, np.zeros(len(samples.times), np.intp), 1, defaults)
     return Observation(
         subjects=[subject],
         kinds=[defaults.kind],
         replicas=np.array([replicas]),
         pods=np.array([replicas]),
         available=np.array([replicas if defaults.available is None else defaults.available]),
-        request_cores=_requests(samples, np.zeros(len(samples.times), np.intp), 1, defaults),
+        request_cores=requests,
         history=history,
         interval_seconds=interval,
         at=at,
-        pod_p99_cores=p99,
+        pod_p99_cores=tops[:, 0],
         samples=week,
         sample_times=times[is_counted],
-        containers=_whole_pods(p99),
+        containers=_whole_pods(tops[:, 1], requests),
     )
 
 
@@ -162,13 +167,13 @@ def _valid_samples(samples: Samples, rows: Whole) -> tuple[Floats, Floats, Whole
     return times[places], values[places], rows[places]
 
 
-def _pods_p99(pods: Samples, at: float) -> Floats:
-    """Return the P99 over all samples of all pods in the seven days before `at`."""
+def _of_pods(pods: Samples, at: float, shares: Sequence[float]) -> Floats:
+    """Return percentiles over all samples of all pods in the seven days before `at`."""
     times, values, _ = _valid_samples(pods, pods.labels["pod"])
     is_counted = is_of_week(times, at)
     if len(times) and not is_counted.any():
         is_counted = is_of_week(times, float(times.max()))
-    return percentiles(values[is_counted][None], (P99,))[:, 0]
+    return percentiles(values[is_counted][None], shares)
 
 
 def is_of_week(times: Floats, at: float) -> Claims:
@@ -217,24 +222,32 @@ def _many(samples: Samples, defaults: FileDefaults) -> Observation:
         replicas = np.full(len(subjects), defaults.replicas)
     available = replicas if defaults.available is None else np.minimum(replicas, defaults.available)
     p99 = pooled_percentiles(table[:, -week:], counts, P99)
+    cores = p99
+    if defaults.cpu_share != P99:
+        cores = pooled_percentiles(table[:, -week:], counts, defaults.cpu_share)
+    requests = _requests(samples, pod_owner[pod] if len(pod) else pod, len(subjects), defaults)
     return Observation(
         subjects=subjects,
         kinds=[defaults.kind] * len(subjects),
         replicas=replicas,
         pods=replicas,
         available=available,
-        request_cores=_requests(samples, pod_owner[pod] if len(pod) else pod, len(subjects), defaults),
+        request_cores=requests,
         history=history,
         interval_seconds=interval,
         at=at,
         pod_p99_cores=p99,
-        containers=_whole_pods(p99),
+        containers=_whole_pods(cores, requests),
     )
 
 
-def _whole_pods(p99: Floats) -> Containers:
-    count = len(p99)
-    return Containers(np.arange(count), [CONTAINER] * count, p99, np.full(count, np.nan))
+def _whole_pods(cores: Floats, requests: Floats) -> Containers:
+    """Return each workload's pod as one container, with its usage and its request."""
+    count = len(cores)
+    specs = [Container(CONTAINER, None if np.isnan(each) else each) for each in requests.tolist()]
+    return Containers(
+        np.arange(count), specs, cores, np.full(count, np.nan), is_oom_killed=np.zeros(count, np.bool_)
+    )
 
 
 def _owners(samples: Samples) -> tuple[list[str], Whole, Whole, list[str]]:

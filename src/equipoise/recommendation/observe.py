@@ -13,14 +13,14 @@ from zoneinfo import ZoneInfo
 import msgspec
 import numpy as np
 
-from equipoise.core.cluster import Workload, WorkloadRef
+from equipoise.core.cluster import Container, Workload, WorkloadRef
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.recommendation.forecast import WEEK_SECONDS, HourlyUsages, hourly_usages, short
-from equipoise.recommendation.policy import RecommendationPolicy
+from equipoise.recommendation.settings import RecommendationPolicy
 from equipoise.stats.forecast import Forecast, Model
 from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.profile import DAY_SECONDS
-from equipoise.stats.ranks import HOUR_SECONDS, Floats, Whole, hour_medians, hours_of_day, percentiles
+from equipoise.stats.ranks import HOUR_SECONDS, Claims, Floats, Whole, hour_medians, hours_of_day, percentiles
 
 SHORT_NAMES = {"Deployment": "deploy", "StatefulSet": "sts", "ReplicaSet": "rs"}
 """kubectl's short names of the kinds."""
@@ -97,21 +97,29 @@ class Inherited:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Containers:
-    """The containers of all workloads of a batch, for advice of the type Resource."""
+    """The containers of all workloads of a batch, for advice about their requests."""
 
     owner: Whole
-    """The row of each container's workload."""
-    names: Sequence[str]
-    cpu_p99_cores: Floats
+    """The row of each container's workload, in ascending order."""
+    specs: Sequence[Container]
+    """What each asks for now."""
+    cpu_cores: Floats
+    """At the percentile of the settings."""
     memory_peak_bytes: Floats
     """NaN where memory was not measured; else the week's peak."""
+    is_oom_killed: Claims
 
     def of(self, workloads: range) -> "Containers":
-        """Return the containers of consecutive workloads; `owner` is in ascending order."""
+        """Return the containers of consecutive workloads."""
         start, stop = np.searchsorted(self.owner, [workloads.start, workloads.stop]).tolist()
         part = slice(start, stop)
-        owner = self.owner[part] - workloads.start
-        return Containers(owner, self.names[part], self.cpu_p99_cores[part], self.memory_peak_bytes[part])
+        return Containers(
+            owner=self.owner[part] - workloads.start,
+            specs=self.specs[part],
+            cpu_cores=self.cpu_cores[part],
+            memory_peak_bytes=self.memory_peak_bytes[part],
+            is_oom_killed=self.is_oom_killed[part],
+        )
 
 
 OPTIONAL_COLUMNS = frozenset(

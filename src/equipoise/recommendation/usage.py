@@ -181,8 +181,8 @@ class Usage:
     """Pods that have been ready long enough to have samples."""
     unmeasured: Whole
     """Measurable pods whose usage is unknown."""
-    container_p99_cores: Mapping[tuple[int, str], float]
-    """By the index of the workload in the batch, and the container's name."""
+    container_cores: Mapping[tuple[int, str], float]
+    """A percentile of each container, by the index of its workload in the batch, and its name."""
 
 
 READY_SECONDS_MIN = 600.0
@@ -229,8 +229,8 @@ class HistoryReader:
         if batch:
             yield batch
 
-    def usage(self, batch: Sequence[WorkloadRef], *, by_container: bool = False) -> Usage:
-        """Return the usage of a batch; percentiles of containers only where requested."""
+    def usage(self, batch: Sequence[WorkloadRef], container_share: float | None = None) -> Usage:
+        """Return the usage of a batch, and this percentile of each container where one is given."""
         columns = len(self._history.timestamps)
         cores, p99 = np.full((len(batch), columns), np.nan), np.full(len(batch), np.nan)
         running = [self._running(ref) for ref in batch]
@@ -252,18 +252,19 @@ class HistoryReader:
             counts = _sizes([place for (place, _), _ in groupby(part[:2] for part in parts)])
             cores[places] = sum_groups(pods, are_alive, counts)
             p99[places] = pooled_percentiles(pods, counts, P99)
-            if by_container and len({part.container for part in parts}) == 1:
+            is_single = len({part.container for part in parts}) == 1
+            if is_single and container_share == P99:
                 # Pods of these workloads have one container, which uses all that they use.
                 containers = {(place, parts[0].container): p99[place] for place in places}
-            elif by_container:
-                containers = _by_container(table, parts)
+            elif container_share is not None:
+                containers = _by_container(table, parts, container_share)
         return Usage(
             cores,
             p99,
             pods_unknown=np.array([len(pods) for pods in lacking], np.intp),
             measurable=np.array([len(pods) for pods in ready], np.intp),
             unmeasured=np.array([len(a & b) for a, b in zip(ready, lacking, strict=True)], np.intp),
-            container_p99_cores=containers,
+            container_cores=containers,
         )
 
     def _running(self, ref: WorkloadRef) -> dict[str, Pod]:
@@ -334,9 +335,11 @@ def _sizes(keys: Sequence[object]) -> Whole:
     return np.array([sum(1 for _ in run) for _, run in groupby(keys)], np.intp)
 
 
-def _by_container(table: Floats, parts: Sequence[ContainerRow]) -> Mapping[tuple[int, str], float]:
+def _by_container(
+    table: Floats, parts: Sequence[ContainerRow], share: float
+) -> Mapping[tuple[int, str], float]:
     keys = [(part.workload, part.container) for part in parts]
     order = sorted(range(len(keys)), key=keys.__getitem__)
     ordered = [keys[number] for number in order]
-    found = pooled_percentiles(table[order], _sizes(ordered), P99)
+    found = pooled_percentiles(table[order], _sizes(ordered), share)
     return dict(zip(dict.fromkeys(ordered), found.tolist(), strict=True))

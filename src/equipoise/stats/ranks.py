@@ -151,3 +151,17 @@ def pooled_percentiles(rows: Floats, counts: Whole, fraction: float) -> Floats:
             members = first[part][:, None] + np.arange(count)
             found[part] = percentiles(rows[members].reshape(len(part), -1), (fraction,))[:, 0]
     return found
+
+
+NEXT_TO_NOTHING = 1e-290
+"""Lower bound for values to be rounded; below it floats have no six significant digits."""
+
+
+def rounded_up(values: Floats) -> Floats:
+    """Round to six significant digits, then up: 0.69 x 100 is 69."""
+    values = np.where(values > 0, np.maximum(values, NEXT_TO_NOTHING), values)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        digits = 5 - np.floor(np.log10(np.abs(values)))
+    digits = np.where(np.isfinite(digits), digits, 0.0)
+    up, down = 10.0 ** np.maximum(digits, 0), 10.0 ** np.maximum(-digits, 0)
+    return np.asarray(np.ceil(np.rint(values * up / down) / up * down))

@@ -27,7 +27,8 @@ from equipoise.engine.policies import condition_of
 from equipoise.recommendation.adopt import Adopted
 from equipoise.recommendation.advisor import AdviceScope
 from equipoise.recommendation.analytics import READY
-from equipoise.recommendation.policy import GROUP, VERSION, AdviceType, read_policy
+from equipoise.recommendation.policy import GROUP, VERSION
+from equipoise.recommendation.settings import AdviceType, read_policy
 from equipoise.rotation.command import WorkloadResult
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.runtime.metrics_source import PrometheusOptions

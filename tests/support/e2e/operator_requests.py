@@ -17,7 +17,8 @@ from equipoise.core.ledger import Ledger
 from equipoise.crd.definition import DefinedKind, Standing
 from equipoise.ports import PolicyObject
 from equipoise.recommendation.analytics import new_recommendation
-from equipoise.recommendation.policy import AdoptionType, AdviceType
+from equipoise.recommendation.policy import AdoptionType
+from equipoise.recommendation.settings import AdviceType
 from tests.support.contracts.elections import be_patient
 from tests.support.e2e.pausing import said_of
 from tests.support.kubernetes.reflected_kinds import stop_all

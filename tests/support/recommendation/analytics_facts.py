@@ -13,7 +13,8 @@ from equipoise.recommendation.analytics import (
     answered_status,
     new_recommendation,
 )
-from equipoise.recommendation.policy import AdoptionType, AdviceType
+from equipoise.recommendation.policy import AdoptionType
+from equipoise.recommendation.settings import AdviceType
 from tests.support.recommendation.analytics_cluster import WEB
 
 Wait = Callable[[Callable[[], Any], str], Any]

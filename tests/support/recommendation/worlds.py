@@ -9,7 +9,7 @@ from equipoise.recommendation.advisor import AdviceScope, DataSources
 from equipoise.recommendation.advisor import advised as advise
 from equipoise.recommendation.decide import decide, decide_from, facts_of
 from equipoise.recommendation.observe import Inherited, Observation, PredictionFacts, Statistics
-from equipoise.recommendation.policy import AdviceRequest, AdviceType, RecommendationPolicy, read_policy
+from equipoise.recommendation.settings import AdviceRequest, AdviceType, RecommendationPolicy, read_policy
 from equipoise.stats.predict import Algorithm
 
 NAN = float("nan")
@@ -75,7 +75,7 @@ def advised(
 ) -> Decision:
     """Decide for one workload."""
     facts = facts_of(seen or observation(), statistics(**numbers))
-    ((decision, *_),) = decide_from(settings or policy(), facts)
+    ((decision, *_),) = decide_from(AdviceRequest(settings or policy()), facts)
     return decision
 
 
