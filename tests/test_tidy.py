@@ -311,8 +311,8 @@ BALANCER_MODULES = {
     },
     "pools": {"change", "documents", "invariants", "rebalance", "registration"},
     "recommendation": {
-        "adopt", "advisor", "analytics", "explain", "files", "forecast", "ownership", "publish", "record",
-        "selection", "status", "usage",
+        "adopt", "advisor", "analytics", "containers", "explain", "files", "forecast", "publish",
+        "sentences", "settings", "snapshot", "usage",
     },
 }  # fmt: skip
 """What a balancer's modules may be called: the first names are in all, the others say what one has more."""

@@ -107,6 +107,32 @@ def look(cluster: Cluster) -> None:
         assert cluster.workload(ROLLOUT._replace(kind=kind, name=name)) is None
 
 
+def test_kinds_without_a_scale_are_listed_as_far_as_they_can_be() -> None:
+    """A kind that is not defined costs nothing, one that may not be listed a warning."""
+    container = {"name": "app", "resources": {"requests": {"cpu": "250m"}}}
+    template = {"template": {"spec": {"containers": [container]}}}
+    cron_job = {
+        "metadata": {"name": "nightly", "namespace": "shop"},
+        "spec": {"jobTemplate": {"spec": template}},
+    }
+
+    def answer(asked: Asked, stage: Stage) -> None:
+        if asked.path == "/apis/batch/v1/cronjobs":
+            stage.answer(page([cron_job]))
+        elif asked.path == "/apis/apps/v1/daemonsets":
+            stage.refuse(403, "Forbidden", "daemonsets is forbidden")
+        else:
+            stage.refuse(404, "NotFound", "no such thing")
+
+    with playing(answer) as server:
+        cluster = KubernetesCluster(session(server))
+        (found,) = cluster.unscaled_workloads()
+        assert (str(found.ref), found.ref.api_version) == ("CronJob shop/nightly", "batch/v1")
+        assert [(one.name, one.cpu_request_cores) for one in found.containers] == [("app", 0.25)]
+        (warning,) = cluster.warnings
+        assert "daemonsets that cannot be listed" in warning
+
+
 def test_a_cluster_is_seen_by_direct_lists() -> None:
     """Each call asks the server."""
     with playing(script) as player, session(player.url) as client:

@@ -100,6 +100,18 @@ def test_restarts_are_summed_and_the_latest_is_found() -> None:
     assert (record.restarts, record.restarted_at) == (3, 1793534410.0)
 
 
+def test_oom_kills_are_read_with_their_times() -> None:
+    """Of the last run of a container, or of this one, which may not be restarted."""
+    ended = {"finishedAt": "2026-11-01T12:00:00Z", "reason": "OOMKilled"}
+    statuses = [
+        {"name": "app", "lastState": {"terminated": ended}},
+        {"name": "proxy", "lastState": {"terminated": ended | {"reason": "Error"}}},
+        {"name": "job", "state": {"terminated": ended}},
+    ]
+    record = turned(PODS, with_status(pod(), containerStatuses=statuses))
+    assert record.oom_kills == (("app", 1793534400.0), ("job", 1793534400.0))
+
+
 @pytest.mark.parametrize(
     ("volumes", "is_local"),
     [

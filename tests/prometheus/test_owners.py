@@ -54,6 +54,21 @@ def test_owners_are_told_by_namespace_and_name() -> None:
             PrometheusOwners(client, {"a b": "c"})
 
 
+def test_oom_kills_of_the_week_are_one_query() -> None:
+    """Also where the scrape moved the labels of the container aside."""
+    killed = {"reason": "OOMKilled", "cluster": "eu"}
+    own = killed | {"namespace": "shop", "pod": "web-1", "container": "app"}
+    scraper = {"namespace": "monitoring", "pod": "kube-state-metrics-1", "container": "main"}
+    moved = {"exported_namespace": "park", "exported_pod": "api-1", "exported_container": "app"}
+    with serving(Model([(own, 1.0), (killed | scraper | moved, 1.0)])) as server:
+        with closing(_client(server)) as client:
+            found = PrometheusOwners(client, {"cluster": "eu"}).oom_killed(1000.0, 604800.0)
+        assert found == {("shop", "web-1", "app"), ("park", "api-1", "app")}
+        (asked,) = [request.fields["query"] for request in server.requests]
+        selector = 'kube_pod_container_status_last_terminated_reason{reason="OOMKilled",cluster="eu"}'
+        assert asked == f"max_over_time({selector}[7d]) > 0"
+
+
 def test_too_many_for_one_answer_are_asked_for_in_parts() -> None:
     """Down to one namespace, which is then an error."""
     many = [(_owned(f"ns-{i}", "web-1", "Deployment", "web"), 1.0) for i in range(8)]

@@ -8,8 +8,8 @@ import pytest
 
 from equipoise.core.cluster import Container, HpaSpec
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.recommendation.advisor import AdviceBatch, AdviceScope, DataSources, advise_all
-from equipoise.recommendation.settings import AdviceRequest, AdviceType, read_policy
+from equipoise.recommendation.advisor import AdviceScope, DataSources
+from equipoise.recommendation.settings import AdviceType
 from equipoise.recommendation.usage import BATCH
 from tests.support.recommendation.clusters import (
     AT,
@@ -271,36 +271,6 @@ def test_requests_are_advised_by_container() -> None:
     assert (proxy["name"], list(proxy["requests"])) == ("proxy", ["cpu"])
     assert app == {"name": "app", "requests": {"cpu": app["requests"]["cpu"], "memory": "1150000000"}}
     assert float(app["requests"]["cpu"].removesuffix("m")) == pytest.approx(6000 * 1.6 * 1.15, rel=1e-3)
-
-
-def test_a_plan_without_a_type_has_the_hpa_and_the_requests() -> None:
-    """From one read of both; each as if it had been asked for alone."""
-    cluster, memory = FixedCluster([WEB], PODS), dict.fromkeys(USED, 1e9)
-    histories = Histories(USED, memory)
-    decision = _plan(cluster, histories, has_containers=True)["shop/web"]
-    assert [asked[0] for asked in histories.asked] == ["memory+cpu"]
-    hpa = _plan(cluster, Histories(USED, memory))["shop/web"]
-    resource = _plan(cluster, Histories(USED, memory), about=AdviceType.RESOURCE)["shop/web"]
-    assert decision.extra["recommended"] == hpa.extra["recommended"]
-    assert "containers" not in hpa.extra
-    assert decision.extra["containers"] == resource.extra["containers"]
-    (sizes,) = decision.extra["containers"]
-    assert [{"name": sizes["name"], "requests": sizes["recommended"]["requests"]}] == (
-        resource.extra["recommended"]["containers"]
-    )
-
-
-def test_each_batch_has_the_percentile_of_its_own_settings() -> None:
-    """Also where several ask about the same workload in one pass."""
-    settings = [read_policy({"resource.cpu-percentile": text}, "") for text in ("99", "50%")]
-    batches = [AdviceBatch(AdviceRequest(each, AdviceType.RESOURCE, None), [WEB]) for each in settings]
-    cluster = FixedCluster([WEB], PODS)
-    found = list(advise_all(batches, [WEB], DataSources(cluster, Histories(USED), cluster), AT))
-    cores = [one.facts.containers[0].cpu_cores for one in found if one.facts is not None]
-    assert [one.batch for one in found] == [0, 1]
-    assert cores[0] is not None
-    assert cores[1] is not None
-    assert cores[0] > 1.2 * cores[1]
 
 
 def test_a_namespace_that_comes_in_groups_of_pods_is_advised_as_if_it_came_whole() -> None:

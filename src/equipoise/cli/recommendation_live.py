@@ -51,6 +51,11 @@ class _WorkloadsOnce(KubernetesCluster):
             self._listed = super().workloads(namespace)
         return self._listed
 
+    def unscaled_workloads(self, namespace: str | None = None) -> Sequence[Workload]:
+        if not hasattr(self, "_unscaled"):
+            self._unscaled = super().unscaled_workloads(namespace)
+        return self._unscaled
+
 
 class _HpasOnce(HpaSpecs):
     """Lists the HPAs once, on the first use."""
@@ -88,7 +93,7 @@ def plan_recommendation(
     where = request.cluster.scope(client)
     world = _world(request, client)
     if kept is not None:
-        world = replace(world, decide=kept.decide)
+        world = replace(world, decide=kept.decide, unscaled=None)
         expect_few(len(choose(world.cluster.workloads(where), where, request.asked.names)))
     found = _advised(request, world, where, at)
     if journal is not None:
@@ -96,7 +101,9 @@ def plan_recommendation(
         for batch, asked in enumerate((question, replace(question, about=AdviceType.RESOURCE))):
             record_advice(journal, asked, [one for one in found if one.batch == batch])
     decided = [(one.decision, one.ref) for one in found]
-    return with_current(decided, world.cluster.workloads(where), _todays(request, world, where))
+    unscaled = world.unscaled if request.asked.request.needs_containers else None
+    listed = [*world.cluster.workloads(where), *(unscaled(where) if unscaled else ())]
+    return with_current(decided, listed, _todays(request, world, where))
 
 
 def _todays(request: RecommendationRequest, world: DataSources, where: str | None) -> Sequence[HpaSpec]:
@@ -190,14 +197,16 @@ def _advised(
 
 def _world(request: RecommendationRequest, client: Client) -> DataSources:
     metrics = prometheus_metrics(client, request.cluster.prometheus)
+    cluster = _WorkloadsOnce(client)
     return DataSources(
-        cluster=_WorkloadsOnce(client),
+        cluster=cluster,
         history=PrometheusHistory(
             metrics.client, metrics.names, metrics.extra_matchers, source=request.source
         ),
         autoscalers=_HpasOnce(client),
         owners=PrometheusOwners(metrics.client, metrics.extra_matchers),
         warn=warn,
+        unscaled=cluster.unscaled_workloads,
     )
 
 

@@ -18,6 +18,8 @@ API_VERSIONS = {
     "ReplicationController": "v1",
 }
 """The API version of each kind that needs no discovery."""
+MORE_API_VERSIONS = {"CronJob": "batch/v1", "Rollout": "argoproj.io/v1alpha1"}
+"""The API version of other kinds whose pods are known by their names."""
 
 
 class WorkloadRef(NamedTuple):
@@ -134,6 +136,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     is_disruption_target: bool
     resize: Resize | None = None
     """None where the node has carried out the spec."""
+    oom_kills: tuple[tuple[str, float], ...] = ()
+    """The containers whose last run ended out of memory, and the times."""
 
     @property
     def cpu_request_cores(self) -> float | None:

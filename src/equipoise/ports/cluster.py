@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
@@ -113,10 +113,13 @@ class History(Protocol):
 
 
 class Owners(Protocol):
-    """Owners of objects that no longer exist, from the metrics of the time."""
+    """What kube-state-metrics recorded: owners of objects that no longer exist, and OOM kills."""
 
     def replica_sets(self, namespaces: Sequence[str], at: float) -> Mapping[tuple[str, str], tuple[str, str]]:
         """Return the owner's kind and name by namespace and ReplicaSet, without those that are unknown."""
+
+    def oom_killed(self, at: float, span_seconds: float) -> Collection[tuple[str, str, str]]:
+        """Return the namespace, pod and container of each container that ran out of memory in the span."""
 
 
 class Autoscalers(Protocol):

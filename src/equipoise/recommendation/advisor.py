@@ -6,7 +6,7 @@ part is reduced to statistics and decided before the next one is read.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from threading import Lock
@@ -53,6 +53,8 @@ class DataSources:
     owners: Owners | None = None
     warn: Callable[[str], object] = ignore
     on_bytes: Callable[[int], None] | None = None
+    unscaled: Callable[[str | None], Sequence[Workload]] | None = None
+    """Lists the workloads of a namespace that get advice about their requests only."""
     decide: Callable[[Batch], list[list[Examined]]] = examine_all
     """Decides a batch, in this process or in a worker process."""
 
@@ -112,14 +114,22 @@ class Advised(NamedTuple):
 def advised(scope: AdviceScope, sources: DataSources, at: float) -> list[Advised]:
     """Return the advice for all workloads in scope, from the week before `at`, with its facts."""
     check_names(scope.names)
-    listed = sources.cluster.workloads(scope.namespace)
-    chosen = choose(listed, scope.namespace, scope.names)
+    request, listed = scope.request, list(sources.cluster.workloads(scope.namespace))
+    batches = [AdviceBatch(request, listed)]
+    if request.needs_containers and sources.unscaled is not None:
+        others = sources.unscaled(scope.namespace)
+        batches.append(AdviceBatch(replace(request, about=AdviceType.RESOURCE), others))
+        listed += others
+    chosen = {workload.ref for workload in choose(listed, scope.namespace, scope.names)}
     if not chosen:
         return []
-    batch = AdviceBatch(scope.request, chosen)
+    batches = [
+        replace(batch, workloads=[each for each in batch.workloads if each.ref in chosen])
+        for batch in batches
+    ]
     is_all = scope.namespace is None and not scope.names
     isolation = Isolation()
-    found = advise_all([batch], listed, sources, at, scope.namespace, reads_all=is_all, isolation=isolation)
+    found = advise_all(batches, listed, sources, at, scope.namespace, reads_all=is_all, isolation=isolation)
     ordered = sorted(found, key=lambda one: (one.ref.subject, one.ref.kind))
     for failed in isolation.failed:
         sources.warn(f"{failed.subject}: {failed.error}")
@@ -183,6 +193,7 @@ class _AdviceRun:
     def advised(self) -> Iterator[Advised]:
         """Yield the advice part by part as the history arrives; workloads in no part have no samples."""
         left = dict(self.chosen)
+        self._add_oom_kills()
         for history in self._histories():
             if history.measure == MEMORY.name:
                 self.facts.add_peaks(history, self._resourced())
@@ -258,6 +269,19 @@ class _AdviceRun:
                 self._warn(f"who owned pods that are gone is told from their names: {error}")
             except Exception as error:  # noqa: BLE001 - falls back to the names
                 self.isolation.take("owners of pods that are gone", error)
+
+    def _add_oom_kills(self) -> None:
+        """Add the OOM kills of the week; where the source has none, those that the pods' statuses have."""
+        chosen = self._resourced()
+        recorded: Collection[tuple[str, str, str]] = ()
+        if chosen and self.sources.owners is not None:
+            try:
+                recorded = self.sources.owners.oom_killed(self.end, WEEK_SECONDS)
+            except WorldFailed as error:
+                self._warn(f"OOM kills are read from the statuses of the pods only: {error}")
+            except Exception as error:  # noqa: BLE001 - falls back to the statuses
+                self.isolation.take("OOM kills of the week", error)
+        self.facts.add_oom_kills(recorded, chosen, self.end - WEEK_SECONDS)
 
     def _resourced(self) -> set[WorkloadRef]:
         """Return the workloads whose advice needs memory."""

@@ -22,7 +22,14 @@ from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.profile import DAY_SECONDS
 from equipoise.stats.ranks import HOUR_SECONDS, Claims, Floats, Whole, hour_medians, hours_of_day, percentiles
 
-SHORT_NAMES = {"Deployment": "deploy", "StatefulSet": "sts", "ReplicaSet": "rs"}
+SHORT_NAMES = {
+    "Deployment": "deploy",
+    "StatefulSet": "sts",
+    "ReplicaSet": "rs",
+    "DaemonSet": "ds",
+    "CronJob": "cj",
+    "Rollout": "ro",
+}
 """kubectl's short names of the kinds."""
 EXPECTED = "expected NAME, KIND/NAME or NAMESPACE/NAME, such as web or deploy/web"
 

@@ -69,6 +69,26 @@ class LiveFacts:
             if ref is not None and ref in chosen and peak <= BYTES_MAX:  # NaN does not pass either
                 self.peaks[ref, container] = max(peak, self.peaks.get((ref, container), 0.0))
 
+    def add_oom_kills(
+        self, recorded: Iterable[tuple[str, str, str]], chosen: Collection[WorkloadRef], since: float
+    ) -> None:
+        """Add the OOM kills that were recorded, and those in the statuses of live pods.
+
+        What is recorded does not end with the week: the status of a live pod knows when it was.
+        """
+        too_old = set()
+        for ref in chosen:
+            for pod in self.ownership.pods.get(ref, ()):
+                recent = {name for name, ended_at in pod.oom_kills if ended_at >= since}
+                self.oom_killed |= {(ref, name) for name in recent}
+                too_old |= {
+                    (pod.namespace, pod.name, name) for name, _ in pod.oom_kills if name not in recent
+                }
+        for namespace, pod_name, container in set(recorded) - too_old:
+            owner = self.ownership.of(namespace, pod_name)
+            if owner is not None and owner in chosen:
+                self.oom_killed.add((owner, container))
+
     def _current_pods(self, ref: WorkloadRef) -> list[Pod]:
         pods = self.ownership.pods.get(ref, ())
         return [pod for pod in pods if pod.phase in {"Pending", "Running"} and pod.deletion_at is None]

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from equipoise.core.cluster import API_VERSIONS, Pod, Workload, WorkloadRef
+from equipoise.core.cluster import API_VERSIONS, MORE_API_VERSIONS, Pod, Workload, WorkloadRef
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import FailedTurn
 from equipoise.ports.cluster import UsageHistory
@@ -38,7 +38,19 @@ LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
 OF_DEPLOYMENT = re.compile(rf"(?P<name>.+)-{LETTERS}{{1,10}}-{LETTERS}{{5}}")
 OF_REPLICA_SET = re.compile(rf"(?P<name>.+)-{LETTERS}{{5}}")
 OF_STATEFUL_SET = re.compile(r"(?P<name>.+)-(0|[1-9][0-9]*)")
-PATTERNS = {"Deployment": OF_DEPLOYMENT, "ReplicaSet": OF_REPLICA_SET, "StatefulSet": OF_STATEFUL_SET}
+OF_JOB = re.compile(r"(?P<name>.+)-[0-9]{8,10}")
+"""A CronJob's Job: the CronJob's name and the time of the run."""
+OF_CRON_JOB = re.compile(rf"{OF_JOB.pattern}-{LETTERS}{{5}}")
+PATTERNS = {
+    "Deployment": OF_DEPLOYMENT,
+    "ReplicaSet": OF_REPLICA_SET,
+    "StatefulSet": OF_STATEFUL_SET,
+    "DaemonSet": OF_REPLICA_SET,
+    "CronJob": OF_CRON_JOB,
+    "Rollout": OF_DEPLOYMENT,
+}
+OF_REPLICA_SETS = ("Deployment", "Rollout")
+"""The kinds that have ReplicaSets."""
 
 
 class PodOwnership:
@@ -57,7 +69,7 @@ class PodOwnership:
         """Workloads by the UID of an owner; ReplicaSets are added with the first of their pods."""
         self._deployments: dict[str, list[Workload]] = defaultdict(list)
         for workload in self._workloads.values():
-            if workload.ref.kind == "Deployment":
+            if workload.ref.kind in OF_REPLICA_SETS:
                 self._deployments[workload.ref.namespace].append(workload)
         self._living: dict[tuple[str, str], WorkloadRef | None] = {}
         self._stems: dict[tuple[str, str], WorkloadRef | None] = {}
@@ -82,6 +94,9 @@ class PodOwnership:
             if owner.kind == "ReplicaSet" and owner.uid not in self._by_uid:
                 self._by_uid[owner.uid] = self._selecting(pod, owner.name.rpartition("-")[0])
             ref = self._by_uid.get(owner.uid)
+            if owner.kind == "Job" and (run := OF_JOB.fullmatch(owner.name)) is not None:
+                cron_job = _ref("CronJob", pod.namespace, run["name"])
+                ref = cron_job if cron_job in self._workloads else None
             if owner.kind == "ReplicaSet":
                 self._stems[pod.namespace, _stem(owner.name)] = ref
         self._living[pod.namespace, pod.name] = ref
@@ -89,11 +104,12 @@ class PodOwnership:
             self.pods[ref].append(pod)
 
     def _selecting(self, pod: Pod, name: str) -> WorkloadRef | None:
-        """Return the Deployment that selects a pod: the one of this name, else the only one."""
+        """Return the owner of ReplicaSets that selects a pod: the one of this name, else the only one."""
         labels = dict(pod.labels)
-        called = self._workloads.get(_ref("Deployment", pod.namespace, name))
-        if called is not None and called.selector.matches(labels):
-            return called.ref
+        for kind in OF_REPLICA_SETS:
+            called = self._workloads.get(_ref(kind, pod.namespace, name))
+            if called is not None and called.selector.matches(labels):
+                return called.ref
         others = [one.ref for one in self._deployments[pod.namespace] if one.selector.matches(labels)]
         return others[0] if len(others) == 1 else None
 
@@ -126,14 +142,14 @@ class PodOwnership:
     def learn(self, owners: Mapping[tuple[str, str], tuple[str, str]]) -> None:
         """Record the owners of ReplicaSets; one whose owner is not listed has none, even if its name fits."""
         for (namespace, replica_set), (kind, name) in owners.items():
-            is_listed = kind == "Deployment" and _ref(kind, namespace, name) in self._workloads
+            is_listed = kind in OF_REPLICA_SETS and _ref(kind, namespace, name) in self._workloads
             ref = _ref(kind, namespace, name) if is_listed else None
             if _ref("ReplicaSet", namespace, replica_set) not in self._workloads:
                 self._stems.setdefault((namespace, _stem(replica_set)), ref)
 
 
 def _ref(kind: str, namespace: str, name: str) -> WorkloadRef:
-    return WorkloadRef(API_VERSIONS[kind], kind, namespace, name)
+    return WorkloadRef((API_VERSIONS | MORE_API_VERSIONS)[kind], kind, namespace, name)
 
 
 def _stem(replica_set: str) -> str:

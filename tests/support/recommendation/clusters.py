@@ -1,6 +1,6 @@
 """A small cluster and its history behind the ports, made by hand."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -158,6 +158,7 @@ class FixedOwners:
 
     known: Mapping[tuple[str, str], tuple[str, str]] | None = None
     asked: list[Sequence[str]] = field(default_factory=list)
+    killed: Collection[tuple[str, str, str]] = ()
 
     def replica_sets(self, namespaces: Sequence[str], at: float) -> Mapping[tuple[str, str], tuple[str, str]]:
         assert at == END
@@ -165,6 +166,12 @@ class FixedOwners:
         if self.known is None:
             raise WorldFailed("nobody answers")
         return self.known
+
+    def oom_killed(self, at: float, span_seconds: float) -> Collection[tuple[str, str, str]]:
+        assert (at, span_seconds) == (END, 7 * 86400)
+        if self.known is None:
+            raise WorldFailed("nobody answers")
+        return self.killed
 
 
 @dataclass(frozen=True)

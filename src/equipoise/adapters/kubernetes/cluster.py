@@ -19,12 +19,15 @@ from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Outline
 from equipoise.adapters.kubernetes.keda_vpa import RecentPauses, ScaledObjects
 from equipoise.adapters.kubernetes.kinds import (
+    CRONJOBS,
+    DAEMONSETS,
     DEPLOYMENTS,
     HPAS,
     NODES,
     PDBS,
     PODS,
     REPLICASETS,
+    ROLLOUTS,
     STATEFULSETS,
     WORKLOADS,
     list_items,
@@ -37,6 +40,8 @@ from equipoise.adapters.kubernetes.structs import ObjectMeta, RawObject, RawScal
 from equipoise.core.cluster import Hpa, HpaSpec, Node, Pdb, Pod, Workload, WorkloadRef
 
 LISTED_WORKLOADS = (DEPLOYMENTS, STATEFULSETS, REPLICASETS)
+UNSCALED_WORKLOADS = (DAEMONSETS, CRONJOBS, ROLLOUTS)
+"""Kinds that get advice about their requests only."""
 
 
 class KubernetesCluster:
@@ -68,6 +73,17 @@ class KubernetesCluster:
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
         lists = (list_kind(self.client, kind, namespace, decoder=self.decoder) for kind in LISTED_WORKLOADS)
         return [workload for listing in lists for workload in listing.records]
+
+    def unscaled_workloads(self, namespace: str | None = None) -> Sequence[Workload]:
+        """List the DaemonSets, CronJobs and Argo Rollouts; a kind that cannot be listed has none."""
+        found: list[Workload] = []
+        for kind in UNSCALED_WORKLOADS:
+            try:
+                found += list_kind(self.client, kind, namespace, decoder=self.decoder).records
+            except ApiError as error:
+                if error.status != HTTPStatus.NOT_FOUND:
+                    self.decoder.warnings.add(f"{kind.plural} that cannot be listed", str(error))
+        return found
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
         """Read one workload: its object where we know the kind, else its `scale`; None without either."""

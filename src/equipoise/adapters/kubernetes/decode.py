@@ -35,6 +35,7 @@ from equipoise.adapters.kubernetes.structs import (
 )
 from equipoise.core.cluster import (
     API_VERSIONS,
+    MORE_API_VERSIONS,
     TOLERANCE,
     Container,
     Hpa,
@@ -110,6 +111,7 @@ class Decoder:
             is_mirror=MIRROR_ANNOTATION in annotations,
             is_disruption_target=target is not None and target.status == "True",
             resize=resize_of(spec, status),
+            oom_kills=self._oom_kills(meta, status.containerStatuses, status.initContainerStatuses),
         )
 
     def node(self, raw: RawNode) -> Node:
@@ -129,7 +131,7 @@ class Decoder:
         )
 
     def workload(self, raw: RawWorkload, kind: str) -> Workload:
-        """Return a Deployment, StatefulSet or ReplicaSet, which has no updated replicas, or a DaemonSet."""
+        """Return a workload of a kind with a pod template; a ReplicaSet has no updated replicas."""
         meta, status, template = raw.metadata, raw.status, raw.spec.template.spec
         if kind == "DaemonSet":
             wanted, seen = status.desiredNumberScheduled, status.currentNumberScheduled
@@ -140,7 +142,7 @@ class Decoder:
             updated = status.replicas if kind == "ReplicaSet" else status.updatedReplicas
         strategy = raw.spec.updateStrategy.type if raw.spec.updateStrategy else ""
         return Workload(
-            ref=WorkloadRef(API_VERSIONS[kind], kind, meta.namespace, meta.name),
+            ref=WorkloadRef((API_VERSIONS | MORE_API_VERSIONS)[kind], kind, meta.namespace, meta.name),
             uid=meta.uid,
             resource_version=meta.resourceVersion,
             replicas_wanted=wanted,
@@ -290,6 +292,18 @@ class Decoder:
                 times += [self._time(meta, last.finishedAt if last else None)]
                 times += [self._time(meta, now.startedAt if now else None)]
         return count, max((moment for moment in times if moment is not None), default=None)
+
+    def _oom_kills(
+        self, meta: ObjectMeta, *lists: list[ContainerStatus] | None
+    ) -> tuple[tuple[str, float], ...]:
+        """Return the containers whose last run, or this one, ended out of memory, and when."""
+        found = []
+        for status in (s for statuses in lists for s in statuses or ()):
+            for state in (status.state, status.lastState):
+                ended = state.terminated if state else None
+                if ended is not None and ended.reason == "OOMKilled":
+                    found.append((status.name, self._time(meta, ended.finishedAt) or 0.0))
+        return tuple(found)
 
     def _metric(self, meta: ObjectMeta, spec: MetricSpec) -> HpaMetric:
         source = spec.resource or spec.containerResource or spec.pods or spec.object or spec.external

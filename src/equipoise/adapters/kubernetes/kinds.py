@@ -32,6 +32,7 @@ from equipoise.adapters.kubernetes.structs import (
     ListMeta,
     PdbSpec,
     PodSpec,
+    RawCronJob,
     RawHpa,
     RawLabelSelector,
     RawNode,
@@ -127,6 +128,18 @@ DEPLOYMENTS = _workloads("Deployment", "deployments")
 STATEFULSETS = _workloads("StatefulSet", "statefulsets")
 REPLICASETS = _workloads("ReplicaSet", "replicasets")
 DAEMONSETS = _workloads("DaemonSet", "daemonsets")
+CRONJOBS: ResourceKind[Workload] = ResourceKind(
+    "CronJob",
+    "cronjobs",
+    "batch",
+    "v1",
+    RawCronJob,
+    lambda decoder, raw: decoder.workload(
+        RawWorkload(raw.metadata, msgspec.structs.replace(raw.spec.jobTemplate.spec, replicas=0)), "CronJob"
+    ),
+    lambda workload: (workload.ref.namespace, workload.ref.name),
+)
+ROLLOUTS = replace(_workloads("Rollout", "rollouts"), group="argoproj.io", version="v1alpha1")
 WORKLOADS = {kind.name: kind for kind in (DEPLOYMENTS, STATEFULSETS, REPLICASETS, DAEMONSETS)}
 HPAS: ResourceKind[Hpa] = ResourceKind(
     "HorizontalPodAutoscaler", "horizontalpodautoscalers", "autoscaling", "v2", RawHpa, Decoder.hpa

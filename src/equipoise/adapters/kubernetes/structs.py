@@ -93,6 +93,7 @@ class RawCondition(msgspec.Struct, gc=False):
 
 class Terminated(msgspec.Struct, gc=False):
     finishedAt: str | None = None
+    reason: str = ""
 
 
 class Running(msgspec.Struct, gc=False):
@@ -187,6 +188,19 @@ class RawWorkload(msgspec.Struct, gc=False):
     metadata: ObjectMeta
     spec: WorkloadSpec
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
+
+
+class JobTemplate(msgspec.Struct, gc=False):
+    spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
+
+
+class CronJobSpec(msgspec.Struct, gc=False):
+    jobTemplate: JobTemplate = msgspec.field(default_factory=JobTemplate)
+
+
+class RawCronJob(msgspec.Struct, gc=False):
+    metadata: ObjectMeta
+    spec: CronJobSpec
 
 
 class ScaleSpec(msgspec.Struct, gc=False):

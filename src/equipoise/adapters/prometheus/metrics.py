@@ -6,7 +6,7 @@ From settings to a working source: the address that was given, or the Prometheus
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote_plus
@@ -26,7 +26,7 @@ from equipoise.adapters.prometheus.settings import (
     check_label,
 )
 from equipoise.adapters.prometheus.transport import Direct, PrometheusTransport
-from equipoise.core.quantity import print_count
+from equipoise.core.quantity import print_count, print_seconds
 from equipoise.ports import CpuUsage
 from equipoise.stats.grid import early_seconds, is_covered
 
@@ -315,6 +315,11 @@ def connect(
     return PrometheusMetrics(PrometheusClient(transport, limits), names, dict(extra_matchers or {}))
 
 
+TERMINATIONS_METRIC = "kube_pod_container_status_last_terminated_reason"
+TERMINATIONS_LABELS = (
+    *("exported_namespace", "namespace", "exported_pod", "pod"),
+    *("exported_container", "container"),
+)
 OWNERS_METRIC = "kube_replicaset_owner"
 OWNERS_LABELS = ("namespace", "exported_namespace", "replicaset", "owner_kind", "owner_name")
 """A scrape without `honor_labels` renames the object's namespace label."""
@@ -363,3 +368,19 @@ class PrometheusOwners:
             raise errors.Incomplete(f"{self.client.address} returned incomplete data: {vector.partial[0]}")
         for namespace, exported, replica_set, kind, name in zip(*vector.columns, strict=True):
             found[exported or namespace, replica_set] = (kind, name)
+
+    def oom_killed(self, at: float, span_seconds: float) -> Collection[tuple[str, str, str]]:
+        """Return the namespace, pod and container of each container that ran out of memory in the span.
+
+        One query for all namespaces: only a container that was ended so has a series.
+        """
+        matchers = (promql.Matcher("reason", "=", "OOMKilled"), *promql.of_installation(self.extra_matchers))
+        series = promql.selector(TERMINATIONS_METRIC, matchers)
+        query = f"max_over_time({series}[{print_seconds(span_seconds)}]) > 0"
+        vector = self.client.vector(query, at, TERMINATIONS_LABELS)
+        columns = zip(*vector.columns, strict=True)
+        # Without honor_labels, a scrape renames the labels that its target has, too.
+        return {
+            (space or own_space, pod or own_pod, container or own_container)
+            for space, own_space, pod, own_pod, container, own_container in columns
+        }
