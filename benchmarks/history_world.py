@@ -65,10 +65,10 @@ def write(file: TextIO, workloads: int, jitter_ms: int = JITTER_MS) -> None:
         name = CPU if kind == "counter" else MEMORY
         for workload in range(workloads):
             for replica in range(REPLICAS):
-                times = _times(chance, jitter_ms)
-                values = counter(chance, times) if kind == "counter" else gauge(chance, len(times))
+                at_ms = times(chance, jitter_ms)
+                values = counter(chance, at_ms) if kind == "counter" else gauge(chance, len(at_ms))
                 head = f"{name}{{{labels(workload, replica)}}} "
-                rows = zip(values.tolist(), (times / 1000.0).tolist(), strict=True)
+                rows = zip(values.tolist(), (at_ms / 1000.0).tolist(), strict=True)
                 file.write("".join([f"{head}{value!r} {at:.3f}\n" for value, at in rows]))
     _write_owners(file, workloads)
     file.write("# EOF\n")
@@ -95,7 +95,8 @@ def _owned(metric: str, workload: int) -> list[str]:
     return [f'{metric}{{{scraped},{told},pod="{pod(workload, replica)}"}}' for replica in range(REPLICAS)]
 
 
-def _times(chance: np.random.Generator, jitter_ms: int) -> Any:
+def times(chance: np.random.Generator, jitter_ms: int) -> Any:
+    """Return when a series is scraped, in milliseconds: early or late by up to the jitter."""
     even = START * 1000 + np.arange(DAYS * 86400 // STEP_SECONDS, dtype=np.int64) * STEP_SECONDS * 1000
     return even + STEP_SECONDS * 500 + chance.integers(-jitter_ms, jitter_ms + 1, len(even))
 

@@ -74,7 +74,7 @@ def advised(
     from equipoise.recommendation.settings import AdviceRequest, AdviceType, read_policy
     from equipoise.stats.predict import Algorithm
 
-    cluster = _cluster(workloads, LARGE if is_one_namespace else None)
+    cluster = listed_cluster(workloads, LARGE if is_one_namespace else None)
     way = Counted(PrometheusSettings(url))
     names = LabelNames(namespace="service") if is_one_namespace else LabelNames()
     history = PrometheusHistory(PrometheusClient(way), names, source=HistorySource(source))
@@ -102,7 +102,7 @@ def advised(
     )
 
 
-def _cluster(workloads: int, namespace: str | None) -> FixedCluster:
+def listed_cluster(workloads: int, namespace: str | None = None) -> FixedCluster:
     """List what the history is of: Deployments, each with its pods, held in memory."""
     from equipoise.core.cluster import Container
     from tests.support.recommendation.clusters import FixedCluster, pod, workload

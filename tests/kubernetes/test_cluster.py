@@ -124,8 +124,8 @@ def test_kinds_without_a_scale_are_listed_as_far_as_they_can_be() -> None:
         else:
             stage.refuse(404, "NotFound", "no such thing")
 
-    with playing(answer) as server:
-        cluster = KubernetesCluster(session(server))
+    with playing(answer) as player, session(player.url) as client:
+        cluster = KubernetesCluster(client)
         (found,) = cluster.unscaled_workloads()
         assert (str(found.ref), found.ref.api_version) == ("CronJob shop/nightly", "batch/v1")
         assert [(one.name, one.cpu_request_cores) for one in found.containers] == [("app", 0.25)]
