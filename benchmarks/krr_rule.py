@@ -127,15 +127,15 @@ def run(*, quick: bool) -> Section:
     for rule in RULES:
         _add(steps, rule.name, ours[BARE], rules[rule.name], ("CPU",))
     meaning = (
-        "Our request ÷ krr's, for each workload; then ours at P95 without a margin ÷ krr's rule, changed step "
-        "by step into ours. Memory is the same rule. CPU differs by percentile and margin, which are settings; "
-        "by the rate, which for ours covers 150 seconds and smooths single minutes; and by the pods: krr takes "
-        "the pod with the highest P95, ours is the percentile over the samples of all pods."
+        "Our request ÷ krr's, for each workload; then ours at P95 without a margin ÷ krr's rule, changed "
+        "step by step into ours. Memory is the same rule. CPU differs by percentile and margin, which are "
+        "settings; by the rate, which for ours covers 150 seconds and smooths single minutes; and by the "
+        "pods: krr takes the pod with the highest P95, ours is the percentile over the samples of all pods."
     )
     pods = workloads * world.REPLICAS
     source = (
-        f"A week of {pods:,} pods, read from a real Prometheus; krr's rule has one rate for each scrape, from "
-        "the numbers that the history was written from."
+        f"A week of {pods:,} pods, read from a real Prometheus; krr's rule has one rate for each scrape, "
+        "from the numbers that the history was written from."
     )
     return Section(f"Requests of {workloads} workloads beside krr's rule", [beside, steps], meaning, [source])
 

@@ -9,9 +9,8 @@ import jsonschema
 import pytest
 from msgspec import structs
 
-from equipoise.cli.recommendation import _surprises
 from equipoise.cli.recommendation_documents import AdviceNumbersDocument
-from equipoise.cli.recommendation_live import print_adopted
+from equipoise.cli.recommendation_live import print_adopted, surprises
 from equipoise.cli.recommendation_output import print_advice
 from equipoise.cli.schemas import json_schema
 from equipoise.core.decision import Decision, Outcome
@@ -172,8 +171,8 @@ def test_an_hpa_that_will_surprise_is_announced() -> None:
     few = structs.replace(quiet.decision.reason, numbers=NUMBERS | {"replicas": 200})
     little = structs.replace(few, numbers=few.numbers | {"coverage": 0.1, "confidence": "low"})
     loud = Adopted(structs.replace(quiet.decision, reason=little), quiet.outcome)
-    assert list(_surprises([quiet, _done("NotOurs", Code.NOT_OURS)])) == []
-    down, low = _surprises([loud])
+    assert list(surprises([quiet, _done("NotOurs", Code.NOT_OURS)])) == []
+    down, low = surprises([loud])
     assert down == (
         "shop/web: the HPA scales the workload down at once, from 200 replicas to its maximum of 128"
     )

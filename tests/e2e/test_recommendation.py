@@ -212,7 +212,7 @@ def test_a_live_cluster_gets_the_advice_of_its_week(scene: Scene, tmp_path: Path
     assert web["current"]["containers"] == [{"name": "app", "requests": {"cpu": "2", "memory": "256Mi"}}]
     assert web["recommended"]["metrics"][1:] == [LEAP]
     assert web["recommended"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 600
-    asks = "1 replica, and ehpa.deployment-min-replicas asks for at least 2"
+    asks = "1 replica; advice needs at least 2 (ehpa.deployment-min-replicas)"
     assert asks in found["small"]["sentence"]
     assert (found["idle"]["numbers"]["pods_unknown"], web["numbers"]["pods_unknown"]) == (2, 0)
     _compare_with_file(scene, tmp_path / "usage.csv")
@@ -280,6 +280,43 @@ def test_the_command_prints_manifests_and_says_why_not(scene: Scene, tmp_path: P
     many = equipoise("recommendation", "plan", *scene.options(), "--plot", str(picture))
     assert (many.returncode, many.stdout) == (2, "")
     assert "--plot: expected 1 to 4 workloads, got 5; name those to draw" in many.stderr
+
+
+def test_a_plan_without_a_type_has_hpas_and_requests(scene: Scene) -> None:
+    """Also of kinds without a scale; Argo's is not defined here, which costs nothing."""
+    labels = {"matchLabels": {"app": "agent"}}
+    containers = [{"name": "app", "image": "busybox:1"}]
+    template = {"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": containers}}
+    metadata = {"name": "agent", "namespace": scene.namespace}
+    spec = {"selector": labels, "template": template}
+    daemon_set = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
+    job = {"template": template | {"spec": {"containers": containers, "restartPolicy": "Never"}}}
+    nightly = {"schedule": "0 3 * * *", "suspend": True, "jobTemplate": {"spec": job}}
+    cron_job = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": metadata | {"name": "nightly"},
+        "spec": nightly,
+    }
+    scene.control_plane.apply([daemon_set, cron_job])
+    keys = KEYS | {"ehpa.min-cpu-usage-threshold": "1000"}
+    settings = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+    done = equipoise("recommendation", "plan", *scene.options(), *settings, "--no-forecast", "-o", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = {one["subject"].rpartition("/")[2]: one for one in json.loads(done.stdout)["decisions"]}
+    reasons = {name: (found[name]["kind"], found[name]["reason"]) for name in ("web", "agent", "nightly")}
+    assert reasons == {
+        "web": ("Deployment", "LowUsage"),
+        "agent": ("DaemonSet", "NoSamples"),
+        "nightly": ("CronJob", "NoSamples"),
+    }
+    web = found["web"]
+    assert web["recommended"] is None
+    assert web["wouldRecommend"]["minReplicas"] >= 2
+    assert "--set ehpa.min-cpu-usage-threshold=" in web["sentence"]
+    (container,) = web["containers"]
+    assert container["current"]["requests"] == {"cpu": "2", "memory": "256Mi"}
+    assert container["recommended"]["requests"]["memory"] == str(math.ceil(1.19e8 * 1.15))
 
 
 def test_a_cluster_or_a_prometheus_that_fails_is_one_line(scene: Scene) -> None:

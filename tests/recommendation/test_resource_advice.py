@@ -6,11 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from pydantic import ValidationError
 
+from equipoise.core.decision import Record
+from equipoise.core.errors import BadInput
 from equipoise.core.quantity import parse_bytes, parse_cores
 from equipoise.core.reason import Code
+from equipoise.recommendation.balancer import redecide
 from equipoise.recommendation.decide import Examined, decide_from, facts_of
-from equipoise.recommendation.explain import ContainerAmounts, ContainerFacts, Facts
+from equipoise.recommendation.explain import ContainerAmounts, ContainerFacts, Facts, record
+from equipoise.recommendation.policy import AnalyticsSpec
 from equipoise.recommendation.settings import AdviceRequest, AdviceType, read_policy
 from tests.support.recommendation.worlds import NAN, observation, policy, statistics
 
@@ -241,3 +246,50 @@ def test_an_analytics_shows_the_reason_alone() -> None:
     assert found.decision.reason.code is Code.LOW_USAGE
     assert "wouldRecommend" not in found.decision.extra
     assert "--set" not in found.decision.reason.sentence
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        AdviceRequest(policy(), AdviceType.RESOURCE),
+        AdviceRequest(policy(), has_containers=True, shows_refused=True),
+        AdviceRequest(
+            read_policy({"resource.cpu-percentile": "95", "resource.min-memory": "2Gi"}, "test"),
+            AdviceType.RESOURCE,
+        ),
+    ],
+)
+def test_a_record_decides_the_same_amounts_again(request_: AdviceRequest) -> None:
+    """From the facts and settings in it, also after it was written and read."""
+    facts = _facts(structs.replace(APP, is_oom_killed=True), peak_cores=1.0)
+    (found,) = decide_from(request_, [facts])
+    written = record(request_, facts, found.decision, 0.0, "1")
+    assert redecide(Record.from_json(written.to_json())) == found.decision
+
+
+def test_an_analytics_takes_the_settings_of_requests() -> None:
+    """By the same keys as `--set`; an unknown one is named."""
+    spec = {"type": "Resource", "resourceSelectors": [{"kind": "Deployment", "name": "web"}]}
+    config = {"resource.cpu-margin": "30%", "resource.cpu-limits": "remove", "ehpa.time-zone": "UTC"}
+    found = AnalyticsSpec.model_validate(spec | {"config": config}).request.policy.resource
+    assert (found.cpu_margin_percent, found.cpu_limits) == (30, "remove")
+    with pytest.raises(ValidationError, match=r"resource\.margin: unknown key"):
+        AnalyticsSpec.model_validate(spec | {"config": {"resource.margin": "1"}})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("cpu-margin", "much", "expected a percentage such as 15, 15% or 0.15"),
+        ("cpu-margin", "-1", "expected greater than or equal to 0"),
+        ("cpu-percentile", "20", "expected greater than or equal to 50"),
+        ("cpu-percentile", "nan", "expected a finite number"),
+        ("min-cpu", "1Gi", "which is an amount of memory"),
+        ("cpu-limits", "off", "expected 'keep' or 'remove'"),
+    ],
+)
+def test_a_bad_setting_of_requests_is_named(key: str, value: str, message: str) -> None:
+    """By its whole key, with what was expected."""
+    with pytest.raises(BadInput, match=rf"^here: resource\.{key}: ") as caught:
+        read_policy({f"resource.{key}": value}, "here")
+    assert message in str(caught.value)

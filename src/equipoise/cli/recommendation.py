@@ -5,7 +5,7 @@ past week under today's settings and the advised ones.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from equipoise.cli.recommendation_replay import HpaBounds
     from equipoise.cli.session import ClusterRequest
     from equipoise.core.decision import Decision
-    from equipoise.recommendation.adopt import Adopted
     from equipoise.recommendation.observe import Observation
     from equipoise.recommendation.settings import AdviceRequest, RecommendationPolicy
 
@@ -78,7 +77,12 @@ def apply(
 ) -> None:
     """Create the advised HPAs, or update those that Equipoise created. Other HPAs are not changed."""
     from equipoise.adapters.prometheus.history import HistorySource
-    from equipoise.cli.recommendation_live import RecommendationRequest, apply_recommendation, print_adopted
+    from equipoise.cli.recommendation_live import (
+        RecommendationRequest,
+        apply_recommendation,
+        print_adopted,
+        surprises,
+    )
     from equipoise.recommendation.advisor import AdviceScope
 
     how = settings.how(algorithm)
@@ -89,7 +93,7 @@ def apply(
         done = apply_recommendation(request, records, is_dry_run=is_dry_run)
     if not done:
         warn_of_nothing("no workload", is_everywhere=scope.all_namespaces)
-    for line in _surprises(done):
+    for line in surprises(done):
         warn(line)
     print_adopted(done, output, is_dry_run=is_dry_run)
     failed = [each for each in done if each.has_failed or (workloads and each.is_not_ours)]
@@ -97,28 +101,6 @@ def apply(
         first, count = failed[0].decision, len(failed) - 1
         more = f" (and {count} more)" if count else ""
         raise WorldFailed(f"{first.subject}: {first.reason.sentence}{more}")
-
-
-def _surprises(done: "Sequence[Adopted]") -> "Iterator[str]":
-    """Return what an HPA does at once, and what it was made from little."""
-    from equipoise.recommendation.explain import coverage_text
-
-    for each in done:
-        decision = each.decision
-        numbers, recommended = decision.reason.numbers, decision.extra["recommended"]
-        if not decision.actions:
-            continue
-        if numbers["replicas"] > recommended["maxReplicas"]:
-            yield (
-                f"{decision.subject}: the HPA scales the workload down at once, from {numbers['replicas']} "
-                f"replicas to its maximum of {recommended['maxReplicas']}"
-            )
-        if numbers["confidence"] == "low":
-            share = coverage_text(numbers["coverage"])
-            yield (
-                f"{decision.subject}: confidence is low, because only {share} of the samples of the past "
-                "seven days are known"
-            )
 
 
 @options.expanded

@@ -4,7 +4,7 @@ Advice needs the API server, and a Prometheus with a week of samples.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,9 @@ from equipoise.engine.recording import failed_record
 from equipoise.recommendation.adopt import DONE, Adopted, HpaAdopter, by_subject, with_current
 from equipoise.recommendation.advisor import AdviceScope, Advised, DataSources, advised
 from equipoise.recommendation.decide import Batch, Examined, examine_all
-from equipoise.recommendation.explain import BALANCER, Facts, record
+from equipoise.recommendation.explain import BALANCER, Facts, coverage_text, record
 from equipoise.recommendation.observe import Observation, check_names, choose
-from equipoise.recommendation.settings import AdviceType
+from equipoise.recommendation.settings import AdviceRequest, AdviceType
 from equipoise.runtime.metrics_source import prometheus_metrics
 from equipoise.runtime.output import Format, counting, print_document, reading, warn
 
@@ -279,3 +279,23 @@ def _result(each: Adopted, *, is_dry_run: bool) -> str:
         return "left alone"
     result = each.outcome.result
     return WOULD.get(result, result) if is_dry_run else result
+
+
+def surprises(done: Sequence[Adopted]) -> Iterator[str]:
+    """Return what an HPA does at once, and what it was made from little."""
+    for each in done:
+        decision = each.decision
+        numbers, recommended = decision.reason.numbers, decision.extra["recommended"]
+        if not decision.actions:
+            continue
+        if numbers["replicas"] > recommended["maxReplicas"]:
+            yield (
+                f"{decision.subject}: the HPA scales the workload down at once, from {numbers['replicas']} "
+                f"replicas to its maximum of {recommended['maxReplicas']}"
+            )
+        if numbers["confidence"] == "low":
+            share = coverage_text(numbers["coverage"])
+            yield (
+                f"{decision.subject}: confidence is low, because only {share} of the samples of the past "
+                "seven days are known"
+            )

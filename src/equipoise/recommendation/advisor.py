@@ -175,6 +175,7 @@ class _AdviceRun:
     reads_all: bool
     """Whether the history of all namespaces is read."""
     isolation: Isolation
+    has_oom_kills: bool = False
     warned: set[str] = field(default_factory=set)
     namespaces_resolved: set[str] = field(default_factory=set)
     """Namespaces in which the owners of past pods were queried."""
@@ -193,8 +194,8 @@ class _AdviceRun:
     def advised(self) -> Iterator[Advised]:
         """Yield the advice part by part as the history arrives; workloads in no part have no samples."""
         left = dict(self.chosen)
-        self._add_oom_kills()
         for history in self._histories():
+            self._add_oom_kills()
             if history.measure == MEMORY.name:
                 self.facts.add_peaks(history, self._resourced())
             else:
@@ -271,8 +272,10 @@ class _AdviceRun:
                 self.isolation.take("owners of pods that are gone", error)
 
     def _add_oom_kills(self) -> None:
-        """Add the OOM kills of the week; where the source has none, those that the pods' statuses have."""
-        chosen = self._resourced()
+        """Add the OOM kills of the week once, after the source of the history has answered."""
+        if self.has_oom_kills:
+            return
+        self.has_oom_kills, chosen = True, self._resourced()
         recorded: Collection[tuple[str, str, str]] = ()
         if chosen and self.sources.owners is not None:
             try:
