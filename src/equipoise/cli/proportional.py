@@ -199,12 +199,9 @@ def _then(path: str | None) -> str:
 
 
 def _read_policy(path: str) -> "PolicyFile":
-    from equipoise.core.file_forms import SCALING, form_of_document, refuse_other_form
     from equipoise.proportional.parse import read_policy_file
 
-    document = read_yaml(path)
-    refuse_other_form(form_of_document(document), path, (SCALING,))
-    return read_policy_file(document, path)
+    return read_policy_file(read_yaml(path), path)
 
 
 def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
