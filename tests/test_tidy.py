@@ -303,7 +303,7 @@ def test_text_is_printed_in_one_way_which_knows_no_markup() -> None:
 TREE = Tree(ROOT)
 BALANCER_MODULES = {
     "": {"policy", "observe", "decide", "loop", "balancer"},
-    "rotation": {"command", "execute", "plan_file", "preconditions", "progress", "status"},
+    "rotation": {"command", "execute", "plan_file", "preconditions", "progress", "status", "usage_file"},
     "proportional": {"applied", "execute", "functions", "parse", "replay", "smoothing", "status"},
     "qos": {
         "execute", "explain", "objects", "observation", "plan_file", "selection", "state", "throttle",
@@ -311,8 +311,8 @@ BALANCER_MODULES = {
     },
     "pools": {"change", "documents", "invariants", "rebalance", "registration"},
     "recommendation": {
-        "adopt", "advisor", "analytics", "explain", "files", "forecast", "ownership", "publish", "record",
-        "selection", "status", "usage",
+        "adopt", "advisor", "analytics", "doubts", "explain", "files", "forecast", "ownership", "publish",
+        "record", "selection", "series", "status", "usage",
     },
 }  # fmt: skip
 """What a balancer's modules may be called: the first names are in all, the others say what one has more."""

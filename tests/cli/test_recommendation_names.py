@@ -165,7 +165,7 @@ def test_pods_of_another_week_are_told(tmp_path: Path, days_late: int, is_told: 
     """They are taken as they are, for want of better ones."""
     total, pods = tmp_path / "total.csv", tmp_path / "pods.csv"
     hours = [1_772_409_600 + 3600 * hour for hour in range(168)]
-    total.write_text("timestamp,value\n" + "".join(f"{at},{20 + at // 3600 % 24}\n" for at in hours))
+    total.write_text("timestamp,value\n" + "".join(f"{at},{1 + at // 3600 % 24 / 2}\n" for at in hours))
     late = 86400 * days_late
     pods.write_text("timestamp,pod,value\n" + "".join(f"{at + late},a,0.5\n" for at in hours))
     words = (
@@ -176,7 +176,7 @@ def test_pods_of_another_week_are_told(tmp_path: Path, days_late: int, is_told: 
         "--request",
         "1",
         "--replicas",
-        "2",
+        "1",
         "-o",
         "json",
     )

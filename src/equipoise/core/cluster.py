@@ -4,6 +4,7 @@ Every field is read by some balancer. Times are Unix seconds, CPU is cores, memo
 pods have in common (containers, labels, owners) are shared by reference.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +19,22 @@ API_VERSIONS = {
     "ReplicationController": "v1",
 }
 """The API version of each kind that needs no discovery."""
+_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
+"""The alphabet of Kubernetes' random suffixes."""
+_OF_DEPLOYMENT = re.compile(rf"(?P<name>.+)-{_LETTERS}{{6,10}}-{_LETTERS}{{5}}")
+_OF_ANY = re.compile(rf"(?P<name>.+)-([0-9]+|{_LETTERS}{{5}})")
+
+
+def deployment_of_pod(pod: str) -> str:
+    """Return the Deployment whose pods are named like this; empty for other names. A guess."""
+    found = _OF_DEPLOYMENT.fullmatch(pod)
+    return found["name"] if found else ""
+
+
+def workload_of_pod(pod: str) -> str:
+    """Return the workload whose pods are named like this, else the pod's own name. A guess."""
+    found = _OF_DEPLOYMENT.fullmatch(pod) or _OF_ANY.fullmatch(pod)
+    return found["name"] if found else pod
 
 
 class WorkloadRef(NamedTuple):
