@@ -173,10 +173,7 @@ OWN_WORDS = re.compile(r"\bours\b|[0-9}] %(?![a-zA-Z])")
 """What Equipoise manages is not "ours", and there is no blank before the sign of a percentage."""
 GONE_STILL: frozenset[str] = frozenset(
     {
-        "src/equipoise/cli/checks.py",
-        "src/equipoise/cli/cluster.py",
         "src/equipoise/cli/forecast.py",
-        "src/equipoise/cli/journal_output.py",
         "src/equipoise/cli/proportional_study.py",
         "src/equipoise/cli/recommendation_live.py",
         "src/equipoise/cli/recommendation_output.py",
