@@ -88,7 +88,7 @@ def explanation(record: Record, width: int) -> RenderableType:
         ("Numbers", _numbers(record)),
         ("Planned", _grid(planned)),
         ("Held", _held(decision)),
-        ("What came of it", _grid(outcomes)),
+        ("Outcomes", _grid(outcomes)),
         ("For another decision", Text("\n".join(otherwise_lines)) if otherwise_lines else None),
     ):
         if part is not None:
