@@ -5,6 +5,7 @@ past week under today's settings and the advised ones.
 """
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,8 +15,9 @@ import typer
 from equipoise.cli import options
 from equipoise.cli.help import FILE_OPTIONS
 from equipoise.cli.journal import CommandJournal, journalled
-from equipoise.cli.options import REPLICAS_MAX, AdviceFormat, SourceName, option
+from equipoise.cli.options import REPLICAS_MAX, SourceName, option
 from equipoise.cli.plots import Plot, check_plot
+from equipoise.cli.recommendation_options import AdviceOutput, price_of
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.quantity import parse_typed_cores
 from equipoise.core.reason import Code
@@ -210,7 +212,7 @@ def plan(
     source: Annotated[SourceName, typer.Option(help=f"{_ASKED}. metrics-file is --from.")] = "auto",
     scope: options.ScopeOptions,
     plot: Plot = None,
-    output: Annotated[AdviceFormat, typer.Option("-o", "--output", help="Output format.")] = "table",
+    printed: AdviceOutput,
     journal: options.Journal = None,
     kubernetes: options.KubernetesOptions,
     prometheus: options.PrometheusFlags,
@@ -218,9 +220,12 @@ def plan(
     """Show the HPA or the requests that each workload should have, and why. Changes nothing."""
     _refuse_of_the_other(command, source, is_file=file is not None)
     check_plot(plot)
-    if about == "Resource" and output in {"hpa", "ehpa"}:
-        raise BadInput(f"-o {output}: expected --type HPA, since requests are no autoscaler")
-    from equipoise.cli.recommendation_output import print_advice
+    if about == "Resource" and printed.output in {"hpa", "ehpa"}:
+        raise BadInput(f"-o {printed.output}: expected --type HPA, since requests are no autoscaler")
+    price = printed.read_price()
+    if price is not None and about != "Resource":
+        raise BadInput("--price: expected --type Resource beside it, since replicas alone have no cost")
+    from equipoise.cli.recommendation_output import Invocation, print_advice
     from equipoise.recommendation.policy import AdviceRequest, AdviceType
 
     how = settings.how(algorithm)
@@ -228,7 +233,7 @@ def plan(
     with journalled(journal) as records:
         kept = None if journal is None else records
         if file is None:
-            cluster = options.cluster_request(kubernetes, scope, prometheus)
+            cluster = printed.selected(options.cluster_request(kubernetes, scope, prometheus))
             decisions, intervals_seconds = _of_cluster(question, cluster, source, workloads or (), plot, kept)
         else:
             request = FileRequest(file, workloads or (), kind, workload)
@@ -237,13 +242,17 @@ def plan(
         warn_of_nothing("no workload", is_everywhere=scope.all_namespaces)
     elif not decisions:
         warn(f"no workload was found; {file} has none")
-    print_advice(decisions, intervals_seconds, output, is_resource=about == "Resource")
+    if price is None and file is None and decisions and about == "Resource":
+        price = price_of(cluster)
+    typed = Invocation(sys.argv[1:], file, kubernetes.context, kubernetes.kubeconfig)
+    is_resource = about == "Resource"
+    print_advice(decisions, intervals_seconds, printed, price, typed, is_resource=is_resource)
 
 
 app.command()(apply)
 app.command()(simulate)
 OF_FILE = ("request", "replicas", "available", "pod_usage", "kind")
-OF_CLUSTER = ("source", *options.OF_CLUSTER)
+OF_CLUSTER = ("source", "selector", *options.OF_CLUSTER)
 
 
 def _of_cluster(
