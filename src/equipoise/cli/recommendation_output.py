@@ -184,7 +184,7 @@ def _manifest_step(invocation: Invocation) -> str:
         word = rest.pop(0)
         if word in {"-o", "--output", "--price", "--sort-by"}:
             del rest[:1]
-        elif not re.match(r"(-o|--(output|price|sort-by)=)", word):
+        elif not re.match(r"(-o|--(output|price|sort-by)=|--no-headers$)", word):
             words.append(word)
     return f"{shlex.join(['equipoise', *words, '-o', 'hpa'])} | kubectl apply --dry-run=server -f -"
 
