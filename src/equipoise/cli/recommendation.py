@@ -17,7 +17,7 @@ from equipoise.cli.help import FILE_OPTIONS
 from equipoise.cli.journal import CommandJournal, journalled
 from equipoise.cli.options import REPLICAS_MAX, SourceName, option
 from equipoise.cli.plots import Plot, check_plot
-from equipoise.cli.recommendation_options import AdviceOutput, price_of
+from equipoise.cli.recommendation_options import AdviceOutput, by_name, price_of
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.quantity import parse_typed_cores
 from equipoise.core.reason import Code
@@ -161,7 +161,7 @@ def simulate(
     runs = (run for observation, decisions in parts for run in replayed(observation, decisions, today))
     found = list(counting(runs, "replaying", sum(len(decisions) for _, decisions in parts)))
     if len(usage) > 1:
-        found.sort(key=lambda run: _by_name(run.decision))
+        found.sort(key=lambda run: by_name(run.decision))
     _warn_of_requests((run.decision for run in found), request)
     if not found:
         warn(f"no workload was found; {file} has none")
@@ -220,11 +220,7 @@ def plan(
     """Show the HPA or the requests that each workload should have, and why. Changes nothing."""
     _refuse_of_the_other(command, source, is_file=file is not None)
     check_plot(plot)
-    if about == "Resource" and printed.output in {"hpa", "ehpa"}:
-        raise BadInput(f"-o {printed.output}: expected --type HPA, since requests are no autoscaler")
-    price = printed.read_price()
-    if price is not None and about != "Resource":
-        raise BadInput("--price: expected --type Resource beside it, since replicas alone have no cost")
+    price = printed.read_price(is_resource=about == "Resource")
     from equipoise.cli.recommendation_output import Invocation, print_advice
     from equipoise.recommendation.policy import AdviceRequest, AdviceType
 
@@ -245,8 +241,7 @@ def plan(
     if price is None and file is None and decisions and about == "Resource":
         price = price_of(cluster)
     typed = Invocation(sys.argv[1:], file, kubernetes.context, kubernetes.kubeconfig)
-    is_resource = about == "Resource"
-    print_advice(decisions, intervals_seconds, printed, price, typed, is_resource=is_resource)
+    print_advice(decisions, intervals_seconds, printed, price, typed, is_resource=about == "Resource")
 
 
 app.command()(apply)
@@ -294,7 +289,7 @@ def _of_file(
         for row, decision in enumerate(_decided(question, observation, journal))
     ]
     if len(usage) > 1:
-        found.sort(key=lambda each: _by_name(each[0]))
+        found.sort(key=lambda each: by_name(each[0]))
     decisions = [decision for decision, _, _ in found]
     _warn_of_requests(decisions, request)
     if plot is not None:
@@ -365,12 +360,6 @@ def _read_usage(request: FileRequest) -> "list[Observation]":
     if pods is not None and len(pods.times) and not is_of_week(pods.times, observation.at).any():
         warn(f"{workload.pod_usage}: no sample is of the week with which {file} ends; its own is taken")
     return [observation]
-
-
-def _by_name(decision: "Decision") -> tuple[str, str]:
-    """Return the sort key: namespace, then name."""
-    namespace, _, name = decision.subject.rpartition("/")
-    return namespace, name
 
 
 def _warn_of_requests(decisions: "Iterable[Decision]", request: FileRequest) -> None:

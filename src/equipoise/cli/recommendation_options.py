@@ -17,6 +17,7 @@ from equipoise.runtime.output import warn
 if TYPE_CHECKING:
     from equipoise.adapters.prometheus.metrics import PrometheusMetrics
     from equipoise.cli.session import ClusterRequest
+    from equipoise.core.decision import Decision
 
 AdviceFormat = Literal["table", "wide", "name", "json", "yaml", "csv", "html", "hpa", "ehpa"]
 AdviceOrder = Literal["worth", "severity", "cpu", "memory", "replicas", "name"]
@@ -85,8 +86,21 @@ class AdviceOutput:
         except ValueError as error:
             raise BadInput(f"--selector: expected labels such as team=shop,tier!=test: {error}") from error
 
-    def read_price(self) -> Price | None:
-        return None if self.price is None else parse_price(self.price)
+    def read_price(self, *, is_resource: bool) -> Price | None:
+        """Return the price; raise BadInput where the type of the advice does not go with an option."""
+        if is_resource and self.output in {"hpa", "ehpa"}:
+            raise BadInput(f"-o {self.output}: expected --type HPA, since requests are no autoscaler")
+        if self.price is None:
+            return None
+        if not is_resource:
+            raise BadInput("--price: expected --type Resource beside it, since replicas alone have no cost")
+        return parse_price(self.price)
+
+
+def by_name(decision: "Decision") -> tuple[str, str]:
+    """Return the sort key: namespace, then name."""
+    namespace, _, name = decision.subject.rpartition("/")
+    return namespace, name
 
 
 def parse_price(text: str) -> Price:

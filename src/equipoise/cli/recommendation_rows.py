@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal, NamedTuple
 
-from equipoise.cli.recommendation_options import HOURS_PER_MONTH, WEIGHTS, AdviceOrder, Price
+from equipoise.cli.recommendation_options import HOURS_PER_MONTH, WEIGHTS, AdviceOrder, Price, by_name
 from equipoise.core.decision import Decision
 from equipoise.core.quantity import Quantity, parse_bytes, parse_cores
 
@@ -192,8 +192,7 @@ def ordered(decisions: Sequence[Decision], order: AdviceOrder, price: Price | No
 
 def _key(decision: Decision, order: AdviceOrder, price: Price) -> tuple[Any, ...]:
     if order == "name":
-        namespace, _, name = decision.subject.rpartition("/")
-        return namespace, name
+        return by_name(decision)
     rows = rows_of(decision)
     worth = sum(row.cost(price).difference for row in rows)
     match order:
