@@ -329,7 +329,6 @@ def first_given(command: typer.Context, names: Iterable[str]) -> str:
     return ""
 
 
-AdviceFormat = Literal["table", "json", "yaml", "hpa", "ehpa", "csv"]
 AlgorithmName = Literal["profile", "dsp"]
 SourceName = Literal["auto", "remote-read", "promql", "metrics-file"]
 Algorithm = Annotated[

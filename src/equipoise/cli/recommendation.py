@@ -4,6 +4,7 @@
 past week under today's settings and the advised ones.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,8 +13,9 @@ import typer
 from equipoise.cli import options
 from equipoise.cli.help import FILE_OPTIONS
 from equipoise.cli.journal import CommandJournal, journalled
-from equipoise.cli.options import REPLICAS_MAX, AdviceFormat, SourceName, option
+from equipoise.cli.options import REPLICAS_MAX, SourceName, option
 from equipoise.cli.plots import Plot, check_plot
+from equipoise.cli.recommendation_options import AdviceOutput, by_name, price_of
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.runtime.output import Format, counting, print_document, warn, warn_of_nothing
 
@@ -150,7 +152,7 @@ def simulate(
     runs = (run for observation, decisions in parts for run in replayed(observation, decisions, today))
     found = list(counting(runs, "replaying", sum(len(decisions) for _, decisions in parts)))
     if len(usage) > 1:
-        found.sort(key=lambda run: _by_name(run.decision))
+        found.sort(key=lambda run: by_name(run.decision))
     read.warn_of_requests(run.decision for run in found)
     warn_of_doubts(doubts)
     if not found:
@@ -202,7 +204,7 @@ def plan(
     source: Annotated[SourceName, typer.Option(help=f"{_ASKED}. metrics-file is --from.")] = "auto",
     scope: options.ScopeOptions,
     plot: Plot = None,
-    output: Annotated[AdviceFormat, typer.Option("-o", "--output", help="Output format.")] = "table",
+    printed: AdviceOutput,
     journal: options.Journal = None,
     kubernetes: options.KubernetesOptions,
     prometheus: options.PrometheusFlags,
@@ -210,9 +212,8 @@ def plan(
     """Show the HPA or the requests that each workload should have, and why. Changes nothing."""
     _refuse_of_the_other(command, source, is_file=file is not None)
     check_plot(plot)
-    if about == "Resource" and output in {"hpa", "ehpa"}:
-        raise BadInput(f"-o {output}: expected --type HPA, since requests are no autoscaler")
-    from equipoise.cli.recommendation_output import print_advice
+    price = printed.read_price(is_resource=about == "Resource")
+    from equipoise.cli.recommendation_output import Invocation, print_advice
     from equipoise.recommendation.policy import AdviceRequest, AdviceType
 
     how = settings.how(algorithm)
@@ -220,7 +221,7 @@ def plan(
     with journalled(journal) as records:
         kept = None if journal is None else records
         if file is None:
-            cluster = options.cluster_request(kubernetes, scope, prometheus)
+            cluster = printed.selected(options.cluster_request(kubernetes, scope, prometheus))
             decisions, intervals_seconds = _of_cluster(question, cluster, source, workloads or (), plot, kept)
         else:
             from equipoise.cli.usage_files import FileRequest
@@ -231,13 +232,16 @@ def plan(
         warn_of_nothing("no workload", is_everywhere=scope.all_namespaces)
     elif not decisions:
         warn(f"no workload was found; {file} has none")
-    print_advice(decisions, intervals_seconds, output, is_resource=about == "Resource")
+    if price is None and file is None and decisions and about == "Resource":
+        price = price_of(cluster)
+    typed = Invocation(sys.argv[1:], file, kubernetes.context, kubernetes.kubeconfig)
+    print_advice(decisions, intervals_seconds, printed, price, typed, is_resource=about == "Resource")
 
 
 app.command()(apply)
 app.command()(simulate)
 OF_FILE = ("request", "replicas", "available", "pod_usage", "kind")
-OF_CLUSTER = ("source", *options.OF_CLUSTER)
+OF_CLUSTER = ("source", "selector", *options.OF_CLUSTER)
 
 
 def _of_cluster(
@@ -281,7 +285,7 @@ def _of_file(
         for row, decision in enumerate(_decided(question, observation, journal))
     ]
     if len(read.observations) > 1:
-        found.sort(key=lambda each: _by_name(each[0]))
+        found.sort(key=lambda each: by_name(each[0]))
     doubts = read.doubts_with([decision for decision, _, _ in found])
     decisions = [doubts.lowered(decision) for decision, _, _ in found]
     read.warn_of_requests(decisions)
@@ -317,12 +321,6 @@ def _read_settings(texts: Sequence[str]) -> "RecommendationPolicy":
             raise BadInput(f"--set {text}: expected ehpa.KEY=VALUE, such as ehpa.fluctuation-threshold=3")
         config[key.strip()] = value.strip()
     return read_policy(config, "--set")
-
-
-def _by_name(decision: "Decision") -> tuple[str, str]:
-    """Return the sort key: namespace, then name."""
-    namespace, _, name = decision.subject.rpartition("/")
-    return namespace, name
 
 
 def _decided(

@@ -93,7 +93,7 @@ _PRINTED = {
     "proportional-simulation": ("proportional simulate", "cli.proportional_study:StudyReport"),
     "qos-plan": ("qos plan", "cli.documents:QosPlan"),
     "recommendation-apply": ("recommendation apply", "cli.documents:AppliedPlan"),
-    "recommendation-plan": ("recommendation plan", "cli.documents:RecommendationPlan"),
+    "recommendation-plan": ("recommendation plan", "cli.recommendation_output:AdvicePlan"),
     "recommendation-simulation": ("recommendation simulate", "cli.recommendation_replay:ReplayReport"),
     "validate": ("validate", "cli.manifests:ValidationReport"),
 }

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from equipoise.core.cluster import HpaSpec, Pod, Workload, WorkloadRef
+from equipoise.core.cluster import HpaSpec, Pod, Selector, Workload, WorkloadRef
 from equipoise.core.decision import Decision
 from equipoise.core.errors import WorldFailed
 from equipoise.engine.isolation import Isolation, WorkerBusy, failed_decision, ignore
@@ -71,6 +71,15 @@ class AdviceScope:
     names: Sequence[str] = ()
     algorithm: Algorithm | None = Algorithm.PROFILE
     about: AdviceType = AdviceType.HPA
+    selector: Selector | None = None
+    """The labels that workloads have; None means any."""
+
+    def chosen(self, listed: Sequence[Workload], namespace: str | None) -> list[Workload]:
+        """Return the listed workloads that are in scope, sorted by name."""
+        found = choose(listed, namespace, self.names)
+        if self.selector is None:
+            return found
+        return [workload for workload in found if self.selector.matches(dict(workload.labels))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +106,11 @@ def advised(scope: AdviceScope, sources: DataSources, at: float) -> list[Advised
     """Return the advice for all workloads in scope, from the week before `at`, with its facts."""
     check_names(scope.names)
     listed = sources.cluster.workloads(scope.namespace)
-    chosen = choose(listed, scope.namespace, scope.names)
+    chosen = scope.chosen(listed, scope.namespace)
     if not chosen:
         return []
     batch = AdviceBatch(AdviceRequest(scope.policy, scope.about, scope.algorithm), chosen)
-    is_all = scope.namespace is None and not scope.names
+    is_all = scope.namespace is None and not scope.names and scope.selector is None
     isolation = Isolation()
     found = advise_all([batch], listed, sources, at, scope.namespace, reads_all=is_all, isolation=isolation)
     ordered = sorted(found, key=lambda one: (one.ref.subject, one.ref.kind))
