@@ -286,8 +286,8 @@ BALANCER_MODULES = {
     "rotation": {"command", "execute", "plan_file", "preconditions", "progress", "status", "usage_file"},
     "proportional": {"applied", "execute", "functions", "parse", "replay", "smoothing", "status"},
     "qos": {
-        "execute", "explain", "objects", "observation", "plan_file", "selection", "state", "throttle",
-        "waterlines",
+        "execute", "explain", "objects", "observation", "plan_file", "selection", "state", "status",
+        "throttle", "waterlines",
     },
     "pools": {"change", "documents", "invariants", "rebalance", "registration"},
     "recommendation": {

@@ -74,7 +74,7 @@ def _inputs_of_node(client: "Client", name: str, at: float, excess_percent: int)
     from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE, read_from_kubelet
     from equipoise.adapters.kubernetes.policies import KubernetesPolicies
     from equipoise.qos.observe import PendingEffects, observe
-    from equipoise.qos.policy import QOS_KINDS
+    from equipoise.qos.status import QOS_KINDS
     from equipoise.qos.waterlines import memory_at_thresholds
     from equipoise.runtime.agent.node_api import read_objects
 

@@ -44,6 +44,7 @@ from equipoise.core.cluster import (
     Pdb,
     Pod,
     Requirement,
+    RulesCondition,
     Selector,
     Workload,
     WorkloadRef,
@@ -126,6 +127,7 @@ class Decoder:
             memory_bytes=self._quantity(meta, sizes.get("memory"), parse_bytes) or 0.0,
             pods_max=int(self._quantity(meta, sizes.get("pods"), parse_bytes) or 0),
             labels=self._labels(meta),
+            rules=rules_condition(raw.status.conditions),
         )
 
     def workload(self, raw: RawWorkload, kind: str) -> Workload:
@@ -367,6 +369,16 @@ def time_or_none(text: str | None) -> float | None:
 
 def _condition(conditions: list[RawCondition] | None, kind: str) -> RawCondition | None:
     return next((condition for condition in conditions or () if condition.type == kind), None)
+
+
+def rules_condition(conditions: list[RawCondition] | None) -> RulesCondition | None:
+    """Return what a node's agent has reported about its rules; None where it has not."""
+    found = _condition(conditions, RulesCondition.TYPE)
+    if found is None:
+        return None
+    return RulesCondition(
+        found.status, found.reason, found.message, reported_at=time_or_none(found.lastHeartbeatTime)
+    )
 
 
 def _has_local_storage(volumes: Iterable[Volume], expendable: str) -> bool:
