@@ -17,7 +17,7 @@ from equipoise.cli.manifests import KINDS
 from equipoise.core.reason import explanations
 from equipoise.crd.definition import DefinedKind, definition, schema_of
 from equipoise.proportional.status import SCALING_POLICY
-from equipoise.qos.policy import AVOIDANCE_ACTION, NODE_QOS_ENSURANCE_POLICY, POD_QOS
+from equipoise.qos.status import AVOIDANCE_ACTION, NODE_QOS_ENSURANCE_POLICY, POD_QOS
 from equipoise.recommendation.policy import ANALYTICS, RECOMMENDATION
 from equipoise.rotation.policy import ROTATION_POLICY
 

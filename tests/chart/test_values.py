@@ -36,6 +36,7 @@ THE_CHARTS_OWN = {
     ("pools", "redisUrl"),
     ("pools", "redisUrlFile"),
     ("pools", "selector"),
+    ("qos", "statuses"),
 }
 """Settings that follow from the release, or that make no sense in a pod."""
 IMPOSSIBLE: dict[str, list[Any]] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from equipoise.cli.options import AdviceFormat
+from equipoise.cli.recommendation_options import AdviceFormat, AdviceOutput
 from equipoise.cli.recommendation_output import print_advice
 from equipoise.core.errors import BadInput
 from equipoise.recommendation.files import named_subject
@@ -42,7 +42,7 @@ def test_a_name_that_no_server_takes_makes_no_manifest(
 ) -> None:
     """Nothing is printed, of the others neither."""
     with pytest.raises(BadInput) as caught:
-        print_advice([decision(), decision(name)], [60.0] * 2, form)
+        print_advice([decision(), decision(name)], [60.0] * 2, AdviceOutput(form))
     assert str(caught.value).startswith(f"-o {form}: {message}")
     assert capsys.readouterr().out == ""
 
@@ -63,7 +63,7 @@ def test_a_bad_name_is_one_line() -> None:
 @pytest.mark.parametrize("name", ["y", "n", "1e3", "0o14", "12", "null"])
 def test_a_name_stays_text_for_every_reader_of_yaml(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Go takes `y` for a claim and `1e3` for a number; Python does not."""
-    print_advice([decision(f"shop/{name}")], [60.0], "hpa")
+    print_advice([decision(f"shop/{name}")], [60.0], AdviceOutput("hpa"))
     printed = capsys.readouterr().out
     assert printed.count(f"name: '{name}'\n") == 2
     assert yaml.safe_load(printed)["metadata"] == {"name": name, "namespace": "shop"}
@@ -91,7 +91,7 @@ def test_no_name_is_a_formula(capsys: pytest.CaptureFixture[str], *, is_resource
     pod = {"containers": [{"name": "*", "requests": {"cpu": "3"}}]} if is_resource else None
     names = ["=1+1", "+1", "-1", "@sum", "web"]
     advised = [decision(name, recommended=pod) if pod else decision(name) for name in names]
-    print_advice(advised, [60.0], "csv", is_resource=is_resource)
+    print_advice(advised, [60.0], AdviceOutput("csv"), is_resource=is_resource)
     rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert [row["workload"] for row in rows] == ["'=1+1", "'+1", "'-1", "'@sum", "web"]
 
@@ -165,7 +165,7 @@ def test_pods_of_another_week_are_told(tmp_path: Path, days_late: int, is_told: 
     """They are taken as they are, for want of better ones."""
     total, pods = tmp_path / "total.csv", tmp_path / "pods.csv"
     hours = [1_772_409_600 + 3600 * hour for hour in range(168)]
-    total.write_text("timestamp,value\n" + "".join(f"{at},{20 + at // 3600 % 24}\n" for at in hours))
+    total.write_text("timestamp,value\n" + "".join(f"{at},{1 + at // 3600 % 24 / 2}\n" for at in hours))
     late = 86400 * days_late
     pods.write_text("timestamp,pod,value\n" + "".join(f"{at + late},a,0.5\n" for at in hours))
     words = (
@@ -176,7 +176,7 @@ def test_pods_of_another_week_are_told(tmp_path: Path, days_late: int, is_told: 
         "--request",
         "1",
         "--replicas",
-        "2",
+        "1",
         "-o",
         "json",
     )

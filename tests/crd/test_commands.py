@@ -91,7 +91,7 @@ def test_the_table_shows_the_same() -> None:
     done = equipoise("validate", "-", stdin=yaml.safe_dump(policy({})), environment={"COLUMNS": "160"})
     assert done.returncode == 2
     assert "expected exactly one of targetRef and selector" in done.stdout
-    assert "1 of our manifests checked, 1 document with problems, 0 not ours." in done.stdout
+    assert "1 manifest of Equipoise checked, 1 document with problems, 0 of others." in done.stdout
 
 
 HEAD = "apiVersion: equipoise.dev/v1alpha1\nkind: RotationPolicy\nmetadata: {name: a}\n"

@@ -98,7 +98,9 @@ def test_an_unknown_context_is_named_with_those_that_are_known(ground: Ground) -
 
 def test_no_cluster_at_all_says_where_it_was_looked_for(tmp_path: Path) -> None:
     """Neither an option, nor a variable, nor a pod, nor a file at home."""
-    _assert_one_line(_plan(environment={"HOME": str(tmp_path)}), 2, "no cluster: .*/.kube/config is absent")
+    _assert_one_line(
+        _plan(environment={"HOME": str(tmp_path)}), 2, "no cluster: .*/.kube/config does not exist"
+    )
     _assert_one_line(_plan(environment={"KUBECONFIG": str(tmp_path / "absent")}), 2, "/absent")
 
 

@@ -36,6 +36,7 @@ from tests.support.e2e.operator_requests import (
     see,
 )
 from tests.support.e2e.proportional_requests import is_scaled, make_scaling_policy, resize, scale
+from tests.support.e2e.qos_requests import write_statuses
 from tests.testbed import ControlPlane, StartPrometheus, free_port, wait_until
 from tests.testbed import api as testbed
 from tests.testbed.processes import is_answering
@@ -49,6 +50,7 @@ FULL: Values = {
     "proportional": {"resize": True, "rollout": True},
     "prometheus": {"discover": True},
     "scalableKinds": [{"apiGroup": "", "resource": "replicationcontrollers"}],
+    "agent": {"enabled": True},
 }
 NARROW: Values = {"config": {"namespaces": [SHOP]}, "rotation": {"evict": True}}
 RELEASES = {"plain": PLAIN, "full": FULL, "narrow": NARROW, "running": PLAIN, "confined": NARROW}
@@ -147,6 +149,7 @@ def test_no_right_is_given_that_is_not_used(full: Release, helm: Helm) -> None:
         find(full.client)
     _adopt(full)
     resize(full)
+    write_statuses(full)
     _read_a_week(full)
     given = rights_given(helm.template(full.namespace, FULL, release="full"), full.account)
     used = rights_used(full.audit, full.namespace, full.account)

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 
 from equipoise.runtime.layers import effective
 from equipoise.runtime.operator.wiring import prometheus_options
@@ -22,6 +23,7 @@ SPLIT: Values = {
     "rotation": {"evict": True},
     "recommendation": {"annotate": True, "apply": True},
     "proportional": {"resize": True, "rollout": True},
+    "agent": {"enabled": True},
 }
 
 
@@ -99,3 +101,40 @@ def test_services_are_asked_only_where_a_prometheus_is_looked_for(
     settings = effective(str(file), {}, {}).settings
     assert settings.lease.namespace == "balance"
     assert set(prometheus_options(settings.prometheus, "balance").namespaces) == namespaces
+
+
+@pytest.mark.parametrize(
+    ("values", "role"),
+    [
+        ({}, None),
+        ({"agent": {"enabled": True}}, "equipoise-runtime"),
+        ({"agent": {"enabled": True}, "split": True}, "equipoise-rotation-operator"),
+        (
+            {"agent": {"enabled": True}, "split": True, "rotation": {"enabled": False}},
+            "equipoise-recommendation-operator",
+        ),
+    ],
+)
+def test_one_operator_writes_the_status_of_the_agents_kinds(
+    helm: Helm, values: Values, role: str | None
+) -> None:
+    """The one that has the right to; without agents, none."""
+    objects = helm.template("balance", values)
+    roles = [
+        each["metadata"]["name"]
+        for each in objects
+        for rule in each.get("rules", ())
+        if "podqoss/status" in rule["resources"]
+    ]
+    configs = [
+        yaml.safe_load(each["data"]["config.yaml"])
+        for each in objects
+        if each["kind"] == "ConfigMap" and "config.yaml" in each["data"]
+    ]
+    writers = [config["balancers"][0] for config in configs if config["qos"]["statuses"]]
+    assert roles == ([] if role is None else [role])
+    assert len(writers) == len(roles)
+    assert all(
+        f"-{writer}-" in name or name.endswith("-runtime")
+        for writer, name in zip(writers, roles, strict=True)
+    )

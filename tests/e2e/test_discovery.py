@@ -165,7 +165,7 @@ def test_discovery_needs_two_rights_and_says_which_is_missing(
         with closing(Client(find_target(str(config)))) as api:
             wait_until(lambda: _service(api, namespace) == "prometheus", "the role in force", 60)
             services.remove_all()
-            with pytest.raises(NotFound, match="were not looked into: listing their Services is forbidden"):
+            with pytest.raises(NotFound, match="were not searched: listing their Services is forbidden"):
                 find(api, [namespace])
 
 

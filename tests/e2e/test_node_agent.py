@@ -302,6 +302,7 @@ def test_a_taint_is_set_and_cleared_also_across_a_restart_and_by_cleanup(
     real_node.control_plane.apply([policy(rule("cpu_total_usage", 1, "none"), name="odd")])
     words = (
         "EquipoiseWaterlineCrossed",
+        "crossed: busy/",
         "DisableScheduling",
         "PolicyLeftOut",
         "NodeQOSEnsurancePolicy odd: spec.",

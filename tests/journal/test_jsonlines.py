@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from equipoise.adapters.journal import JsonLines, Query, open_reader
-from equipoise.adapters.journal.records import prolonged
+from equipoise.adapters.journal.records import Sentence, prolonged
 from equipoise.core.errors import BadInput
 from tests.support.journal.worlds import MIB, NOON, all_of, calm, hot
 
@@ -23,7 +23,8 @@ def test_one_record_is_one_line(tmp_path: Path) -> None:
 def test_a_streak_is_one_more_line_without_the_inputs(tmp_path: Path) -> None:
     """As earlier versions wrote it; the reader joins the two."""
     path = tmp_path / "journal.jsonl"
-    ended = msgspec.structs.replace(calm(0).without_inputs(), streak=prolonged(None, calm(1, NOON + 99)))
+    streak = prolonged(None, calm(1, NOON + 99), Sentence.of(calm(0)))
+    ended = msgspec.structs.replace(calm(0).without_inputs(), streak=streak)
     path.write_bytes(b"".join(line.to_json() + b"\n" for line in (calm(0), ended, hot(100, NOON + 100))))
     rotated, quiet = all_of(path)
     assert rotated == hot(100, NOON + 100)

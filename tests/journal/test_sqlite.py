@@ -1,12 +1,18 @@
 """The journal in SQLite: what goes in comes out, and at rest next to nothing goes in."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from equipoise.adapters.journal import Query, SqliteJournal, open_reader
-from equipoise.core.decision import Outcome
+from equipoise.adapters.journal.records import pack, unpack
+from equipoise.core.decision import Outcome, Record
 from tests.support.journal.worlds import NOON, Clock, all_of, calm, files_bytes, hot, journal
 
 
@@ -61,6 +67,68 @@ def test_a_streak_goes_on_after_a_restart(tmp_path: Path) -> None:
     (record,) = all_of(path)
     assert record.streak is not None
     assert (record.streak.times, record.until) == (8, NOON + 8)
+
+
+def _saying(cycle: int, sentence: str, *, has_readings: bool = True) -> Record:
+    record = calm(cycle, NOON + 10 * cycle)
+    reason = msgspec.structs.replace(record.decision.reason, sentence=sentence)
+    decision = msgspec.structs.replace(record.decision, reason=reason)
+    return msgspec.structs.replace(record, decision=decision, has_readings=has_readings)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), min_size=1, max_size=12))
+def test_a_streak_has_the_latest_sentence_and_since_when(
+    tmp_path: Path, rounds: list[tuple[str, bool]]
+) -> None:
+    """Whenever it is written to the disk, and whenever the process is another one."""
+    path = tmp_path / f"{len(list(tmp_path.iterdir()))}.db"
+    kept, changed = journal(path), None
+    for cycle, (sentence, is_restarted) in enumerate(rounds):
+        if is_restarted:
+            kept.close()
+            kept = journal(path)
+        kept.append(_saying(cycle, sentence))
+        if cycle and sentence != rounds[cycle - 1][0]:
+            changed = NOON + 10 * cycle
+    kept.close()
+    (record,) = all_of(path)
+    assert record.decision.reason.sentence == rounds[0][0]
+    assert (record.reason.sentence, record.changed_at) == (rounds[-1][0], changed)
+    assert (record.streak.times if record.streak else 0) == len(rounds) - 1
+
+
+def test_a_round_without_readings_is_a_record_of_its_own(tmp_path: Path) -> None:
+    """The same reason, and nothing to do in each: yet one of them knew, and the other did not."""
+    path = tmp_path / "journal.db"
+    for start in (0, 6):
+        with journal(path) as kept:
+            for cycle in range(start, start + 6):
+                kept.append(_saying(cycle, "Calm.", has_readings=cycle // 4 != 1))
+    records = all_of(path)[::-1]
+    assert [record.has_readings for record in records] == [True, False, True]
+    assert [record.streak.times if record.streak else 0 for record in records] == [3, 3, 3]
+
+
+def test_a_journal_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    """Its streaks do not say since when; the next other sentence has its time again."""
+    path = tmp_path / "journal.db"
+    with journal(path) as kept:
+        kept.append(_saying(0, "a"), _saying(1, "b"))
+    with closing(sqlite3.connect(path)) as file, file:
+        (brief, streak) = file.execute("SELECT brief, streak FROM records").fetchone()
+        old = unpack(brief, dict[str, Any]), unpack(streak, dict[str, Any])
+        del old[0]["has_readings"], old[1]["changed_at"]
+        file.execute(
+            "UPDATE records SET brief = ?, streak = ?", [pack(msgspec.json.encode(one)) for one in old]
+        )
+    (record,) = all_of(path)
+    assert (record.reason.sentence, record.changed_at, record.has_readings) == ("b", None, True)
+    for cycle, sentence, changed in ((2, "b", None), (3, "c", NOON + 30)):
+        with journal(path) as kept:
+            kept.append(_saying(cycle, sentence))
+        (record,) = all_of(path)
+        assert (record.reason.sentence, record.changed_at) == (sentence, changed)
 
 
 def test_streaks_are_written_once_a_minute(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from equipoise.crd.targets import Mode
 from equipoise.ports.actions import ResizeAnswer, ResizeResult
 from tests.support.proportional.running import CPU_PER_CORE, MEMORY, NAMESPACE, POD, POLICY, Run, spec
 
+UNSUPPORTED = ResizeAnswer(ResizeResult.UNSUPPORTED, "Pod running on node without support for resize")
 PERCENTILE = {"percentile": {"target": 0.8, "lowThreshold": 0.6, "highThreshold": 0.95}}
 
 
@@ -180,14 +181,40 @@ def test_what_the_server_refuses_is_not_in_force_and_is_asked_for_again_ever_lat
 
 
 def test_a_node_that_cannot_change_pods_in_place_gets_new_ones() -> None:
-    """In mode Auto: asked once, then the template."""
+    """In mode Auto: asked again 30 s after the first such answer, then the template."""
     run = Run(rollout_seconds=0.0)
-    refused = ResizeAnswer(ResizeResult.UNSUPPORTED, "node without support for resize")
-    with patch.object(run.world.sizes, "resize", return_value=refused) as resize:
+    with patch.object(run.world.sizes, "resize", return_value=UNSUPPORTED) as resize:
+        assert [run.reason() for _ in range(3)] == ["Set", "Refused", "Refused"]
+        assert "The resize is tried again after 30 s" in run.status["lastDecision"]["sentence"]
+        assert (resize.call_count, run.template()) == (1, 0.1)
         assert [run.reason() for _ in range(2)] == ["Set", "Set"]
-        assert resize.call_count == 1
+        assert resize.call_count == 2
     assert "a node cannot resize pods in place; every pod is replaced" in run.status["message"]
     assert run.template() == 0.3
+
+
+@pytest.mark.parametrize("mode", ["Auto", "InPlace"])
+def test_a_pod_that_its_node_has_not_reported_yet_is_changed_in_place_later(mode: str) -> None:
+    """The server says the same of a container whose resources the kubelet has not reported yet."""
+    run = Run(rollout_seconds=0.0, policy=spec(updateMode=mode))
+    with patch.object(run.world.sizes, "resize", return_value=UNSUPPORTED):
+        assert run.reason() == "Set"
+    assert [run.reason() for _ in range(3)] == ["Refused", "Refused", "Set"]
+    assert "tried again" not in run.status["lastDecision"]["sentence"]
+    assert (run.template(), run.restarts, run.requests()) == (0.1, 0, [0.3] * 3)
+    run.check_replay()
+
+
+def test_an_accepted_change_forgets_that_a_node_could_not_change_pods() -> None:
+    """Young pods that are refused now and then, hours apart, do not add up to a rollout."""
+    run = Run(rollout_seconds=0.0, change_seconds=0.0)
+    for nodes in (1, 1, 1):
+        with patch.object(run.world.sizes, "resize", return_value=UNSUPPORTED):
+            assert run.reason() == "Set"
+        assert [run.reason() for _ in range(3)] == ["Refused", "Refused", "Set"]
+        run.add_nodes(nodes)
+    assert run.template() == 0.1
+    assert run.restarts == 0
 
 
 def test_a_request_above_its_limit_is_refused_before_anybody_is_asked() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from equipoise.core.errors import BadInput
 from equipoise.crd.manifest import problems
-from equipoise.qos.policy import QOS_KINDS
+from equipoise.qos.status import QOS_KINDS
 from tests.support.qos.worlds import CLOSE, EVICT, action, decided, node, pod, pod_qos, policy, rule
 
 GOOD = rule("cpu_total_usage", 6000, "evict")

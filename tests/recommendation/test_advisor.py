@@ -3,10 +3,11 @@
 import weakref
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from equipoise.core.cluster import Container, HpaSpec
+from equipoise.core.cluster import Container, HpaSpec, Requirement, Selector
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.recommendation.advisor import AdviceScope, DataSources
 from equipoise.recommendation.settings import AdviceType
@@ -55,6 +56,17 @@ def test_a_week_of_all_pods_becomes_advice() -> None:
     assert (numbers["coverage"], numbers["samples"], numbers["request_cores"]) == (1.0, WEEK, 2.0)
     assert (numbers["replicas"], numbers["pods"], numbers["pods_available"]) == (2, 2, 2)
     assert numbers["pods_unknown"] == 0
+
+
+def test_labels_choose_workloads_and_what_is_read() -> None:
+    """Those without the label get no advice, and their namespace is not read."""
+    api = msgspec.structs.replace(workload("api", namespace="park"), labels=(("team", "park"),))
+    web = msgspec.structs.replace(WEB, labels=(("team", "shop"),))
+    histories = Histories(USED)
+    selector = Selector((Requirement("team", "In", ("shop",)),))
+    found = _plan(FixedCluster([web, api, workload("bare")], PODS), histories, selector=selector)
+    assert list(found) == ["shop/web"]
+    assert [asked[-1] for asked in histories.asked] == [["shop"]]
 
 
 def test_a_pod_that_runs_without_samples_makes_the_total_unknown_and_is_counted() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from equipoise.adapters import sample_files
 from equipoise.adapters.sample_files import read_samples
 from equipoise.core.errors import BadInput
+from tests.support.cli.terminal import CODES
 from tests.support.recommendation.worlds import decisions
 
 HEADER = "timestamp,namespace,workload,pod,value\n"
@@ -74,7 +75,7 @@ def test_a_long_table_is_printed_without_being_laid_out(
     from rich.console import Console
     from rich.table import Table
 
-    from equipoise.cli.recommendation_output import print_tables
+    from equipoise.cli.recommendation_table import print_tables
     from equipoise.recommendation.files import FileDefaults, observe_many
     from equipoise.recommendation.settings import RecommendationPolicy
 
@@ -91,13 +92,17 @@ def test_a_long_table_is_printed_without_being_laid_out(
         return render(console, renderable, options)
 
     monkeypatch.setattr(Console, "render", counted)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "250")
     print_tables(decided[:1_000])
-    first = [line.split() for line in capsys.readouterr().out.splitlines() if "LowUsage" in line]
+    printed = CODES.sub("", capsys.readouterr().out)
+    first = [line.split() for line in printed.splitlines() if "LowUsage" in line]
     assert len(first) == 1_000
     assert any(isinstance(each, Table) for each in laid_out)
     laid_out.clear()
     print_tables(decided)
-    lines = [line.split() for line in capsys.readouterr().out.splitlines() if "LowUsage" in line]
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("shop/")]
     assert lines[:1_000] == first
     assert len(lines) == 8_000
     assert not any(isinstance(each, Table) for each in laid_out)

@@ -191,7 +191,7 @@ FAULTS: dict[str, Callable[..., None]] = {
     "its last look": in_port("cluster", "pods_now", lambda workload: workload.ref.namespace == ODD),
     "the answer to its eviction": in_port("actuator", "evict", _of_odd_pod, is_done=True),
     "its event": in_port("actuator", "record_event", lambda about, *_, **__: about.namespace == ODD),
-    "its record": in_module(loop, "record", lambda _balancer, _policy, seen, *_: seen.namespace == ODD),
+    "its record": in_module(loop, "record", lambda _balancer, _policy, seen, *_, **__: seen.namespace == ODD),
     "the journal": in_port("journal", "append", lambda record, **_: _is_odd(record.decision.subject)),
     "its status": in_module(loop, "next_status", lambda policy, *_: policy.ref.namespace == ODD),
 }

@@ -58,11 +58,12 @@ class Api:
         *,
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
     ) -> dict[str, Any]:
         """Ask once; give the decoded answer, or raise what the server said."""
         url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else json.dumps(body).encode()
-        headers = {**self._headers, "Content-Type": content_type, "Accept": "application/json"}
+        headers = {**self._headers, "Content-Type": content_type, "Accept": accept}
         answer = self._pool.request(method, url, body=data, headers=headers)
         decoded = _decoded(answer.data)
         if answer.status >= 400:
@@ -81,6 +82,13 @@ class Api:
 
     def items(self, path: str, **query: str) -> list[dict[str, Any]]:
         return list(self.get(path, **query)["items"])
+
+    def table(self, path: str) -> dict[str, dict[str, Any]]:
+        """Give what `kubectl get -o wide` prints of a collection: the cells by object and column."""
+        table = self.request("GET", path, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+        columns = [column["name"] for column in table["columnDefinitions"]]
+        rows = [dict(zip(columns, row["cells"], strict=True)) for row in table["rows"]]
+        return {row["Name"]: row for row in rows}
 
     def create(self, path: str, body: Object) -> dict[str, Any]:
         return self.request("POST", path, body)

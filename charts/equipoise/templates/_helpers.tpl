@@ -134,6 +134,17 @@ yes
 {{- default (list "monitoring" .Release.Namespace) (dig "prometheus" "namespaces" (list) .Values.config) | uniq | toJson -}}
 {{- end -}}
 
+{{/*
+"yes" for the operator that writes the status of the kinds of node quality of service: where there are agents, and with
+`split` the first that reads nodes. Takes root, and the operator as part.
+*/}}
+{{- define "equipoise.writesQosStatus" -}}
+{{- $names := without (include "equipoise.balancers" .root | fromJsonArray) "pools" -}}
+{{- if and .root.Values.agent.enabled $names (or (not .part) (eq .part (first $names))) -}}
+yes
+{{- end -}}
+{{- end -}}
+
 {{/* The settings of the operator: the user's, and what only the chart can know. */}}
 {{- define "equipoise.config" -}}
 {{- $root := .root -}}
@@ -146,6 +157,7 @@ yes
 {{- $_ := unset $config "pools" -}}
 {{- end -}}
 {{- $_ := set $config "metricsFrom" (include "equipoise.metricsFrom" $root) -}}
+{{- $_ := set $config "qos" (dict "statuses" (not (empty (include "equipoise.writesQosStatus" .)))) -}}
 {{- $_ := set $config "http" (dict "address" (printf ":%d" (int $root.Values.port))) -}}
 {{- $lease := default (dict) $config.lease -}}
 {{- $_ := set $config "lease" (merge (dict "name" (include "equipoise.operatorName" .) "namespace" $root.Release.Namespace) $lease) -}}

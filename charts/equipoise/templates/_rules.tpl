@@ -232,6 +232,30 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 {{- end }}
 {{- end -}}
 
+{{/* What is needed to say of the kinds of node quality of service which are valid, and crossed on how many nodes. */}}
+{{- define "equipoise.rules.qos.cluster" -}}
+# What the agents follow; read again by name where a status was written by somebody else meanwhile.
+- apiGroups: ["ensurance.crane.io"]
+  resources: ["nodeqosensurancepolicies", "nodeqoss", "avoidanceactions", "podqoss"]
+  verbs: ["get", "list"]
+# What is answered, which agents do not: the counts over all nodes, in the status. The spec is the user's.
+- apiGroups: ["ensurance.crane.io"]
+  resources: ["nodeqosensurancepolicies/status", "nodeqoss/status", "avoidanceactions/status", "podqoss/status"]
+  verbs: ["patch"]
+# Whose these kinds are: where Crane defined them, its objects are left alone unless compat.crane says otherwise.
+- apiGroups: ["apiextensions.k8s.io"]
+  resources: ["customresourcedefinitions"]
+  resourceNames:
+    - nodeqosensurancepolicies.ensurance.crane.io
+    - nodeqoss.ensurance.crane.io
+    - avoidanceactions.ensurance.crane.io
+    - podqoss.ensurance.crane.io
+  verbs: ["get"]
+{{- end -}}
+
+{{- define "equipoise.rules.qos.namespaced" -}}
+{{- end -}}
+
 {{/*
 A role and its binding for everywhere, and, where config.namespaces is set, one more of each in those namespaces;
 where a Prometheus is looked for, one more of each in the namespaces that may have it.
@@ -363,6 +387,7 @@ subjects:
   verbs: ["get", "create", "update"]
 {{- end }}
 {{- if .Values.agent.taint }}
+# Its taint, and its conditions: that no new pod comes, and which rules are crossed, which the operator counts.
 - apiGroups: [""]
   resources: ["nodes", "nodes/status"]
   verbs: ["patch"]

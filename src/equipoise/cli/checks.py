@@ -132,7 +132,8 @@ def _clock(name: str, ahead_seconds: float | None, owner: str) -> Check:
     if ahead_seconds is None:
         return Check(name, "warn", f"The clock of {owner} could not be read.")
     if abs(ahead_seconds) <= SKEW_OK_SECONDS:
-        return Check(name, "ok", f"The clock of {owner} agrees with ours to {SKEW_OK_SECONDS:.0f} s.")
+        agrees = f"The clock of {owner} agrees with this machine's to {SKEW_OK_SECONDS:.0f} s."
+        return Check(name, "ok", agrees)
     status: Status = "warn" if abs(ahead_seconds) <= SKEW_MAX_SECONDS else "fail"
     way = "ahead" if ahead_seconds > 0 else "behind"
     sentence = f"The clock of {owner} is {abs(ahead_seconds):.0f} s {way}."
@@ -175,7 +176,7 @@ def _groups(client: Client) -> set[str]:
 def _kinds(client: Client) -> Iterator[Check]:
     found = sorted(_groups(client) & set(GROUPS_OF_OURS))
     names = ", ".join(f"{GROUPS_OF_OURS[group]} ({group})" for group in found)
-    none = "No custom resource of ours is installed, and a plan needs none."
+    none = "No custom resource of Equipoise is installed, and a plan needs none."
     yield Check("kinds", "ok", f"Installed: {names}." if found else none)
 
 

@@ -15,6 +15,7 @@ import typer
 from equipoise.cli import options
 from equipoise.cli.options import in_namespace, option
 from equipoise.core.errors import BadInput, WorldFailed, did_you_mean
+from equipoise.core.quantity import print_count
 from equipoise.runtime.output import Format, plain, print_document, tell
 
 if TYPE_CHECKING:
@@ -274,10 +275,10 @@ def _print_report(report: "ValidationReport") -> None:
             laid_out.add_row(*(Text(str(value)) for value in msgspec.structs.astuple(finding)))
         console.print(laid_out)
     for other in report.not_ours:
-        console.print(Text(f"{other}: not ours, not checked", style="dim"))
+        console.print(Text(f"{other}: not a manifest of Equipoise, not checked", style="dim"))
     wrong = len({(finding.file, finding.document) for finding in report.findings})
     documents = "document" if wrong == 1 else "documents"
     console.print(
-        f"{report.checked} of our manifests checked, {wrong} {documents} with problems, "
-        f"{len(report.not_ours)} not ours."
+        f"{print_count(report.checked, 'manifest')} of Equipoise checked, {wrong} {documents} with problems, "
+        f"{len(report.not_ours)} of others."
     )

@@ -1,15 +1,14 @@
 """`equipoise forecast`: the next days of one workload's CPU usage, from a file."""
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from equipoise.cli.options import Algorithm, option, parse_span
+from equipoise.cli.options import USAGE_FORMS, Algorithm, option, parse_span
 from equipoise.cli.plots import Plot, check_plot
 from equipoise.core.errors import BadInput
-from equipoise.core.quantity import print_seconds
-from equipoise.runtime.output import LARGE_BYTES, Format, escaped, print_document, reading, tell
+from equipoise.core.quantity import plain_number, print_seconds, written_out
+from equipoise.runtime.output import Format, escaped, json_text, print_document, tell
 
 if TYPE_CHECKING:
     from equipoise.recommendation.forecast import WorkloadSeries
@@ -19,7 +18,10 @@ ForecastFormat = Literal["table", "json", "yaml", "csv"]
 
 
 def forecast(
-    file: Annotated[str, option("FILE", "CSV or Parquet with CPU usage; - is standard input.", "--from")],
+    file: Annotated[
+        str,
+        option("FILE", f"{USAGE_FORMS}; - is standard input.", "--from"),
+    ],
     workload: Annotated[
         str, typer.Argument(metavar="[WORKLOAD]", help="Which one, of a file with many.")
     ] = "",
@@ -58,26 +60,27 @@ def _span(option: str, text: str) -> float:
 
 
 def _series(file: str, workload: str) -> "WorkloadSeries":
-    from equipoise.adapters.sample_files import read_samples
+    from equipoise.cli.usage_files import samples_of, warn_of_doubts
+    from equipoise.recommendation.doubts import Doubts, doubts_of_samples, doubts_of_series
     from equipoise.recommendation.files import series_of
-    from equipoise.recommendation.observe import without_kind
 
-    with reading(file, bytes_min=LARGE_BYTES) as on_bytes:
-        samples = read_samples(file, on_bytes)
-    named = without_kind(workload, None, samples.names.get("namespace", ())) if workload else ""
-    return series_of(samples, named, file)
+    samples, names = samples_of(file, [workload] if workload else [], None)
+    series = series_of(samples, names[0] if names else "", file)
+    doubts = [*doubts_of_samples(samples, file), *doubts_of_series(series.subject, series.values)]
+    warn_of_doubts(Doubts(doubts))
+    return series
 
 
 def _print(document: dict[str, Any], form: ForecastFormat) -> None:
     match form:
         case "json":  # arrays on single lines: they have thousands of numbers
-            print(escaped(json.dumps(document, ensure_ascii=False)))
+            print(escaped(json_text(document)))
         case "yaml":
             print_document(document, Format.YAML)
         case "csv":
             print("timestamp,value,upper")
             for row in zip(document["timestamps"], document["values"], document["upper"], strict=True):
-                print(",".join(map(str, row)))
+                print(",".join(written_out(text) if "e" in (text := str(one)) else text for one in row))
             found = [f"{name} {document[name]}" for name in FOUND if document.get(name) is not None]
             if found:  # it is not one of the columns
                 tell(f"held out: {', '.join(found)}")
@@ -127,8 +130,9 @@ def _print_table(document: dict[str, Any]) -> None:
 def _range_of(numbers: list[float], times: list[float]) -> str:
     low, high = min(numbers), max(numbers)
     if low == high:
-        return f"{low:.4g} cores"
-    return f"{low:.4g} to {high:.4g} cores, highest {_moment(times[numbers.index(high)])[-11:]}"
+        return f"{plain_number(low, 4)} cores"
+    highest = _moment(times[numbers.index(high)])[-11:]
+    return f"{plain_number(low, 4)} to {plain_number(high, 4)} cores, highest {highest}"
 
 
 def _moment(time: float) -> str:
@@ -142,8 +146,8 @@ def _shown(key: str, value: Any) -> str:
     if key.endswith("_seconds"):
         return print_seconds(value)
     if key == "margin":
-        return f"times {value:.4g}"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+        return f"times {plain_number(value, 4)}"
+    return plain_number(value, 4) if isinstance(value, float) else str(value)
 
 
 def _sentence(document: dict[str, Any]) -> str:
@@ -154,7 +158,8 @@ def _sentence(document: dict[str, Any]) -> str:
     if error is None or flat is None:
         return "Not predictable: there are too few whole days to try it on days that it has not seen."
     both = (
-        f"on days of its past that it had not seen its error is {error:.3g}, that of a flat line {flat:.3g}"
+        f"on days of its past that it had not seen its error is {plain_number(error)}, "
+        f"that of a flat line {plain_number(flat)}"
     )
     if document["predictable"]:
         return f"Predictable: {both}."

@@ -56,7 +56,9 @@ def print_list(console: Console, records: Iterable[Record]) -> None:
         console.print(line)
         why = Text(f"{record.balancer} ", style="dim")
         why.append(record.decision.subject, style="bold not dim")
-        why.append(f": {record.decision.reason.sentence}", style="not dim")
+        why.append(f": {record.reason.sentence}", style="not dim")
+        if record.changed_at is not None:
+            why.append(f" (since {moment(record.changed_at)[11:]})", style="dim")
         for part in why.wrap(console, console.width - 2):
             console.print(Text("  ") + part)
     if not count:
@@ -66,7 +68,7 @@ def print_list(console: Console, records: Iterable[Record]) -> None:
 def _print_rows(console: Console, records: Iterable[Record]) -> None:
     laid_out = table("ID", "TIME", "TIMES", "BALANCER", "SUBJECT", "REASON", "SENTENCE", right=("TIMES",))
     for record in records:
-        reason = record.decision.reason
+        reason = record.reason
         times = "1" if record.streak is None else str(record.streak.times + 1)
         cells = (record.id, moment(record.at), times, record.balancer, record.decision.subject)
         laid_out.add_row(*map(Text, (*cells, reason.code.value, reason.sentence)))
@@ -88,7 +90,7 @@ def explanation(record: Record, width: int) -> RenderableType:
         ("Numbers", _numbers(record)),
         ("Planned", _grid(planned)),
         ("Held", _held(decision)),
-        ("What came of it", _grid(outcomes)),
+        ("Outcomes", _grid(outcomes)),
         ("For another decision", Text("\n".join(otherwise_lines)) if otherwise_lines else None),
     ):
         if part is not None:
@@ -99,13 +101,14 @@ def explanation(record: Record, width: int) -> RenderableType:
 def _heading(record: Record) -> list[RenderableType]:
     title = Text(f"{record.balancer} {record.decision.subject}: ", style="bold")
     title.append(record.decision.reason.code.value, style=_style(record.decision))
+    since = "at last" if record.changed_at is None else f"since {moment(record.changed_at)}"
     by = f" by Equipoise {record.version}" if record.version else ""
     parts: list[RenderableType] = [title, Text(record.decision.reason.sentence)]
     parts.append(Text(f"Decided {moment(record.at)}{by}; record {record.id}.", style="dim"))
     if (streak := record.streak) is not None:
         times = "once" if streak.times == 1 else f"{streak.times} times"
         is_same = streak.reason.sentence == record.decision.reason.sentence
-        at_last = ", with the same words." if is_same else f"; at last: {streak.reason.sentence}"
+        at_last = ", with the same words." if is_same else f"; {since}: {streak.reason.sentence}"
         again = f"The same was decided {times} more, until {moment(streak.until)}{at_last}"
         parts.append(Text(again, style="dim"))
     if not record.has_inputs:

@@ -36,6 +36,7 @@ OBJECT = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 """The form of names that the API server accepts."""
 OPERATOR_NAMESPACE = "equipoise-system"
 REPLICAS_MAX = 2**31 - 1
+USAGE_FORMS = "CPU usage as CSV, Prometheus' JSON or Parquet"
 
 
 def expect_namespace(name: str | None) -> str | None:
@@ -328,7 +329,6 @@ def first_given(command: typer.Context, names: Iterable[str]) -> str:
     return ""
 
 
-AdviceFormat = Literal["table", "json", "yaml", "hpa", "ehpa", "csv"]
 AlgorithmName = Literal["profile", "dsp"]
 SourceName = Literal["auto", "remote-read", "promql", "metrics-file"]
 Algorithm = Annotated[

@@ -101,12 +101,14 @@ def _store(
 def _old_and_new(
     snapshot: "PoolsSnapshot", settings: list[str], file: str | None, key: str
 ) -> "tuple[TierPolicy | None, dict[str, Any]]":
+    from equipoise.core.file_forms import TIERS, form_of_document, refuse_other_form
     from equipoise.pools.policy import apply_changes, read_changes, read_policy
 
     if file is None:
         old = None if snapshot.config is None else read_policy(snapshot.config, key)
         return old, apply_changes(snapshot.config, read_changes(settings))
     document = read_yaml(file)
+    refuse_other_form(form_of_document(document), file, (TIERS,))
     if not isinstance(document, dict):
         raise BadInput(f"{file}: expected a mapping of tiers")
     try:

@@ -46,10 +46,13 @@ def plan(
     if node is not None:
         inputs = _inputs_of_node(kubernetes.connect(), node, time.time(), excess)
     else:
+        from equipoise.core.file_forms import QOS, form_of_document, refuse_other_form
         from equipoise.qos.plan_file import read_plan_file
 
         path = file or "-"
-        planned = read_plan_file(read_yaml(path), path, time.time(), excess)
+        document = read_yaml(path)
+        refuse_other_form(form_of_document(document), path, (QOS,))
+        planned = read_plan_file(document, path, time.time(), excess)
         for warning in planned.warnings:
             warn(warning)
         inputs = planned.policy, planned.seen, planned.memory
@@ -71,7 +74,7 @@ def _inputs_of_node(client: "Client", name: str, at: float, excess_percent: int)
     from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE, read_from_kubelet
     from equipoise.adapters.kubernetes.policies import KubernetesPolicies
     from equipoise.qos.observe import PendingEffects, observe
-    from equipoise.qos.policy import QOS_KINDS
+    from equipoise.qos.status import QOS_KINDS
     from equipoise.qos.waterlines import memory_at_thresholds
     from equipoise.runtime.agent.node_api import read_objects
 

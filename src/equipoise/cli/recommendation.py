@@ -4,9 +4,8 @@
 past week under today's settings and the advised ones.
 """
 
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -14,16 +13,16 @@ import typer
 from equipoise.cli import options
 from equipoise.cli.help import FILE_OPTIONS
 from equipoise.cli.journal import CommandJournal, journalled
-from equipoise.cli.options import REPLICAS_MAX, AdviceFormat, SourceName, option
+from equipoise.cli.options import REPLICAS_MAX, SourceName, option
 from equipoise.cli.plots import Plot, check_plot
+from equipoise.cli.recommendation_options import AdviceOutput, by_name, price_of
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.core.quantity import parse_typed_cores
-from equipoise.core.reason import Code
 from equipoise.runtime.output import Format, counting, print_document, warn, warn_of_nothing
 
 if TYPE_CHECKING:
     from equipoise.cli.recommendation_replay import HpaBounds
     from equipoise.cli.session import ClusterRequest
+    from equipoise.cli.usage_files import FileRequest
     from equipoise.core.decision import Decision
     from equipoise.recommendation.observe import Observation
     from equipoise.recommendation.settings import AdviceRequest, RecommendationPolicy
@@ -39,19 +38,6 @@ Workloads = Annotated[
     ),
 ]
 Kind = Annotated[str, option("KIND", "Kind of the workload.", rich_help_panel=FILE_OPTIONS)]
-KIND_FORM = r"[A-Z][A-Za-z0-9]{0,62}"
-
-
-@dataclass(frozen=True, slots=True)
-class FileRequest:
-    """A file of usage, and the facts about its workloads that it does not contain."""
-
-    path: str
-    names: Sequence[str]
-    kind: str
-    workload: options.WorkloadOptions
-    cpu_share: float = 0.99
-    """Which percentile of a pod's usage a CPU request covers, from 0 to 1."""
 
 
 @options.expanded
@@ -107,7 +93,8 @@ def apply(
 def simulate(
     *,
     file: Annotated[
-        str, option("FILE", "CSV or Parquet file with CPU usage; - is standard input.", "--from")
+        str,
+        option("FILE", f"{options.USAGE_FORMS}; - is standard input.", "--from"),
     ],
     workloads: Workloads = None,
     workload: options.WorkloadOptions,
@@ -135,19 +122,24 @@ def simulate(
     """Replay the past week with the current and the advised HPA. Changes nothing."""
     today = _today(current_min, current_max, current_target)
     from equipoise.cli.recommendation_replay import print_table, replayed, report
+    from equipoise.cli.usage_files import FileRequest, read_usage, warn_of_doubts
     from equipoise.recommendation.settings import AdviceRequest
 
     policy = _read_settings(settings.setting or ())
     request = FileRequest(file, workloads or (), kind, workload)
-    usage = _read_usage(request)
+    read = read_usage(request)
+    usage = read.observations
     question = AdviceRequest(policy, algorithm=settings.how(algorithm))
     # `decided` shows its own progress.
     parts = [(observation, _decided(question, observation)) for observation in usage]
+    doubts = read.doubts_with([decision for _, decisions in parts for decision in decisions])
+    parts = [(observation, [doubts.lowered(one) for one in decisions]) for observation, decisions in parts]
     runs = (run for observation, decisions in parts for run in replayed(observation, decisions, today))
     found = list(counting(runs, "replaying", sum(len(decisions) for _, decisions in parts)))
     if len(usage) > 1:
-        found.sort(key=lambda run: _by_name(run.decision))
-    _warn_of_requests((run.decision for run in found), request)
+        found.sort(key=lambda run: by_name(run.decision))
+    read.warn_of_requests(run.decision for run in found)
+    warn_of_doubts(doubts)
     if not found:
         warn(f"no workload was found; {file} has none")
     if output is Format.TABLE:
@@ -183,7 +175,7 @@ def plan(
         str | None,
         option(
             "FILE",
-            "Read CPU usage from a CSV or Parquet file, not from a cluster; - is standard input.",
+            f"{options.USAGE_FORMS}, not from a cluster; - is standard input.",
             "--from",
         ),
     ] = None,
@@ -198,7 +190,7 @@ def plan(
     source: Annotated[SourceName, typer.Option(help=f"{_ASKED}. metrics-file is --from.")] = "auto",
     scope: options.ScopeOptions,
     plot: Plot = None,
-    output: Annotated[AdviceFormat, typer.Option("-o", "--output", help="Output format.")] = "table",
+    printed: AdviceOutput,
     journal: options.Journal = None,
     kubernetes: options.KubernetesOptions,
     prometheus: options.PrometheusFlags,
@@ -206,21 +198,23 @@ def plan(
     """Show the HPA or the requests that each workload should have, and why. Changes nothing."""
     _refuse_of_the_other(command, source, is_file=file is not None)
     check_plot(plot)
-    if about == "Resource" and output in {"hpa", "ehpa"}:
-        raise BadInput(f"-o {output}: expected --type HPA, since requests are no autoscaler")
-    from equipoise.cli.recommendation_output import print_advice
+    is_of_requests = printed.has_requests(about, is_file=file is not None)
+    price = printed.read_price(about, has_requests=is_of_requests)
+    from equipoise.cli.recommendation_output import Invocation, print_advice
     from equipoise.recommendation.settings import AdviceRequest, AdviceType
 
     how = settings.how(algorithm)
     type_, policy = AdviceType(about or "HPA"), _read_settings(settings.setting or ())
-    is_both = about is None and file is None and output not in {"hpa", "ehpa"}
+    is_both = is_of_requests and about is None
     question = AdviceRequest(policy, type_, how, has_containers=is_both, shows_refused=True)
     with journalled(journal) as records:
         kept = None if journal is None else records
         if file is None:
-            cluster = options.cluster_request(kubernetes, scope, prometheus)
+            cluster = printed.selected(options.cluster_request(kubernetes, scope, prometheus))
             decisions, intervals_seconds = _of_cluster(question, cluster, source, workloads or (), plot, kept)
         else:
+            from equipoise.cli.usage_files import FileRequest
+
             share = policy.resource.cpu_percentile / 100
             request = FileRequest(file, workloads or (), kind, workload, share)
             decisions, intervals_seconds = _of_file(question, request, plot, kept)
@@ -228,13 +222,16 @@ def plan(
         warn_of_nothing("no workload", is_everywhere=scope.all_namespaces)
     elif not decisions:
         warn(f"no workload was found; {file} has none")
-    print_advice(decisions, intervals_seconds, output, is_resource=about == "Resource")
+    if price is None and file is None and decisions and is_of_requests:
+        price = price_of(cluster)
+    typed = Invocation(sys.argv[1:], file, kubernetes.context, kubernetes.kubeconfig)
+    print_advice(decisions, intervals_seconds, printed, price, typed, is_resource=is_of_requests)
 
 
 app.command()(apply)
 app.command()(simulate)
 OF_FILE = ("request", "replicas", "available", "pod_usage", "kind")
-OF_CLUSTER = ("source", *options.OF_CLUSTER)
+OF_CLUSTER = ("source", "selector", *options.OF_CLUSTER)
 
 
 def _of_cluster(
@@ -266,19 +263,23 @@ def _of_cluster(
 
 
 def _of_file(
-    question: "AdviceRequest", request: FileRequest, plot: str | None, journal: CommandJournal | None
+    question: "AdviceRequest", request: "FileRequest", plot: str | None, journal: CommandJournal | None
 ) -> "tuple[Sequence[Decision], Sequence[float]]":
     """Decide for the workloads of a file, and draw them where that is asked for."""
-    usage = _read_usage(request)
+    from equipoise.cli.usage_files import read_usage, warn_of_doubts
+
+    read = read_usage(request)
     found = [
         (decision, observation, row)
-        for observation in usage
+        for observation in read.observations
         for row, decision in enumerate(_decided(question, observation, journal))
     ]
-    if len(usage) > 1:
-        found.sort(key=lambda each: _by_name(each[0]))
-    decisions = [decision for decision, _, _ in found]
-    _warn_of_requests(decisions, request)
+    if len(read.observations) > 1:
+        found.sort(key=lambda each: by_name(each[0]))
+    doubts = read.doubts_with([decision for decision, _, _ in found])
+    decisions = [doubts.lowered(decision) for decision, _, _ in found]
+    read.warn_of_requests(decisions)
+    warn_of_doubts(doubts)
     if plot is not None:
         from equipoise.cli.recommendation_plot import draw_advice
 
@@ -315,56 +316,6 @@ def _read_settings(texts: Sequence[str]) -> "RecommendationPolicy":
     return read_policy(config, "--set")
 
 
-def _read_usage(request: FileRequest) -> "list[Observation]":
-    """Return the usage of one or many workloads, grouped by the step of their samples."""
-    from equipoise.adapters.sample_files import read_samples
-    from equipoise.recommendation.files import FileDefaults, is_of_week, named_subject, observe, observe_many
-    from equipoise.recommendation.observe import without_kind
-    from equipoise.runtime.output import LARGE_BYTES, reading
-
-    file, workload = request.path, request.workload
-    if not re.fullmatch(KIND_FORM, request.kind):
-        raise BadInput(f"--kind: expected a kind such as Deployment or StatefulSet, got {request.kind!r}")
-    replicas, available = workload.replicas, workload.available
-    if available is not None and replicas is not None and available > replicas:
-        raise BadInput(f"--available: expected at most --replicas ({replicas}), got {available}")
-    cores = _cores(workload.request)
-    pods_from, share = workload.pod_usage or "", request.cpu_share
-    defaults = FileDefaults(file, request.kind, cores, replicas, available, pods_from, cpu_share=share)
-    with reading(file, bytes_min=LARGE_BYTES) as on_bytes:
-        samples = read_samples(file, on_bytes)
-    namespaces = samples.names.get("namespace", ())
-    names = [without_kind(text, request.kind, namespaces) for text in request.names]
-    if not samples.is_of_many and len(names) > 1:
-        raise BadInput(f"{file}: expected at most one WORKLOAD, since the file is of one, got {len(names)}")
-    pods = None if workload.pod_usage is None else read_samples(workload.pod_usage)
-    if pods is not None and "pod" not in pods.labels:
-        raise BadInput(f"{workload.pod_usage}: line 1: expected the columns timestamp,pod,value, without pod")
-    if samples.is_of_many and pods is None:
-        return observe_many(samples, defaults, names)
-    observation = observe(samples, defaults, named_subject(names, file), pods)
-    if (observation.available > observation.pods).any():
-        raise BadInput(f"--available: expected at most the replicas ({observation.pods[0]}), got {available}")
-    if replicas is None:
-        count = "the number of pods in --pod-usage" if pods is not None else "1"
-        warn(f"--replicas was not given; {count} is taken")
-    if pods is not None and len(pods.times) and not is_of_week(pods.times, observation.at).any():
-        warn(f"{workload.pod_usage}: no sample is of the week with which {file} ends; its own is taken")
-    return [observation]
-
-
-def _by_name(decision: "Decision") -> tuple[str, str]:
-    """Return the sort key: namespace, then name."""
-    namespace, _, name = decision.subject.rpartition("/")
-    return namespace, name
-
-
-def _warn_of_requests(decisions: "Iterable[Decision]", request: FileRequest) -> None:
-    """Warn of a missing request if it is why nothing is advised."""
-    if request.workload.request is None and any(one.reason.code is Code.NO_REQUEST for one in decisions):
-        warn("--request was not given, and no row has one; say what a pod requests, such as --request 500m")
-
-
 def _decided(
     question: "AdviceRequest", observation: "Observation", journal: CommandJournal | None = None
 ) -> "list[Decision]":
@@ -379,15 +330,3 @@ def _decided(
 
         record_advice(journal, question, examined)
     return [each.decision for each in examined]
-
-
-def _cores(request: str | None) -> float | None:
-    from equipoise.recommendation.files import REQUEST_CORES_MAX
-
-    if request is None:
-        return None
-    with options.values_of("--request: "):
-        cores = parse_typed_cores(request)
-    if cores > REQUEST_CORES_MAX:
-        raise BadInput(f"--request: expected at most {REQUEST_CORES_MAX:,} cores for a pod, got {request!r}")
-    return cores

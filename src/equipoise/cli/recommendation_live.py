@@ -15,7 +15,7 @@ from equipoise.adapters.prometheus.history import HistorySource, PrometheusHisto
 from equipoise.adapters.prometheus.metrics import PrometheusOwners
 from equipoise.cli.journal import CommandJournal, new_ids
 from equipoise.cli.plots import expect_few
-from equipoise.cli.recommendation_output import print_reasons
+from equipoise.cli.recommendation_table import print_reasons
 from equipoise.cli.session import ClusterRequest, Session
 from equipoise.core.cluster import HpaSpec, Workload
 from equipoise.core.decision import Decision, Outcome, Record, outcome_document, plan_document
@@ -25,7 +25,7 @@ from equipoise.recommendation.adopt import DONE, Adopted, HpaAdopter, by_subject
 from equipoise.recommendation.advisor import AdviceScope, Advised, DataSources, advised
 from equipoise.recommendation.decide import Batch, Examined, examine_all
 from equipoise.recommendation.explain import BALANCER, Facts, coverage_text, record
-from equipoise.recommendation.observe import Observation, check_names, choose
+from equipoise.recommendation.observe import Observation, check_names
 from equipoise.recommendation.settings import AdviceRequest, AdviceType
 from equipoise.runtime.metrics_source import prometheus_metrics
 from equipoise.runtime.output import Format, counting, print_document, reading, warn
@@ -94,7 +94,8 @@ def plan_recommendation(
     world = _world(request, client)
     if kept is not None:
         world = replace(world, decide=kept.decide, unscaled=None)
-        expect_few(len(choose(world.cluster.workloads(where), where, request.asked.names)))
+        scope = replace(request.asked, selector=request.cluster.selector)
+        expect_few(len(scope.chosen(world.cluster.workloads(where), where)))
     found = _advised(request, world, where, at)
     if journal is not None:
         question = request.asked.request
@@ -188,7 +189,7 @@ def _advised(
 ) -> list[Advised]:
     with reading("a week of usage") as on_bytes:
         world = replace(world, on_bytes=on_bytes)
-        asked = replace(request.asked, namespace=where)
+        asked = replace(request.asked, namespace=where, selector=request.cluster.selector)
         found = advised(asked, world, time.time() if at is None else at)
     for warning in world.cluster.warnings if isinstance(world.cluster, KubernetesCluster) else ():
         warn(warning)

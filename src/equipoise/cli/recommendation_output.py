@@ -1,203 +1,51 @@
-"""Advice on standard output: tables, a plan, manifests, or rows for a spreadsheet.
-
-Of the tables for people, one fits a narrow terminal, and one has every number.
-"""
+"""Advice on standard output: a table, a page, a plan, manifests, or rows for a spreadsheet."""
 
 import csv
+import json
 import re
+import shlex
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from equipoise.cli.options import AdviceFormat
+from msgspec import UNSET, Struct, UnsetType
+
+from equipoise.cli.recommendation_documents import RecommendationPlan
+from equipoise.cli.recommendation_options import AdviceFormat, AdviceOutput, Price
+from equipoise.cli.recommendation_rows import (
+    AdviceRow,
+    has_requests,
+    hpa_of,
+    ordered,
+    rows_of,
+    total_of,
+    with_costs,
+)
 from equipoise.core.cluster import API_VERSIONS
-from equipoise.core.decision import Decision
+from equipoise.core.decision import Decision, plan_document
 from equipoise.core.documents import dump
 from equipoise.core.errors import BadInput
-from equipoise.core.quantity import parse_bytes
 from equipoise.recommendation.adopt import UNSCALED, ehpa_manifest, hpa_manifest
-from equipoise.recommendation.explain import AdviceDetails, coverage_text
-from equipoise.runtime.output import Format, is_any_letter_printed, plain, print_plan, warn
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from equipoise.runtime.console import Console
-
-
-WIDTH_FOR_COLUMNS = 100
-"""On a narrower terminal, the numbers are in fewer columns."""
-WIDTH_FOR_SENTENCES = 160
-"""On a narrower terminal, the sentences are below the table."""
-SENTENCES_MAX = 20
-ROWS_LAID_OUT_MAX = 1000
-"""A longer table is printed as plain lines: the layout of a row takes half a millisecond."""
-NAMED = ("WORKLOAD", "CONTAINER")
-WHOLE_POD = "*"
-"""The container name for advice from a file, which has no containers."""
-
-
-def print_tables(decisions: Sequence[Decision]) -> None:
-    from equipoise.runtime.console import Console
-
-    console = Console()
-    if not decisions:
-        console.print("There is nothing to decide.")
-        return
-    is_wide = console.width >= WIDTH_FOR_SENTENCES
-    if any("containers" in (decision.extra["recommended"] or {}) for decision in decisions):
-        _print(console, _requests(decisions))
-        is_wide = False
-    else:
-        _print(console, _replicas(decisions, console.width))
-    console.print()
-    # A row of requests contains all that its sentence does.
-    without_requests = [one for one in decisions if "containers" not in (one.extra["recommended"] or {})]
-    if not is_wide:
-        print_reasons(console, without_requests, "-o csv and -o json have all")
-    advised = sum(decision.extra["recommended"] is not None for decision in decisions)
-    console.print(f"{len(decisions)} looked at, advice for {advised}. Nothing was changed.")
-
-
-def print_reasons(console: "Console", decisions: Sequence[Decision], where: str = "-o json has all") -> None:
-    """Print the sentences of decisions, the first ones of many."""
-    for decision in decisions[:SENTENCES_MAX]:
-        console.print(f"{decision.subject}: {decision.reason.sentence}")
-    if (more := len(decisions) - SENTENCES_MAX) > 0:
-        console.print(f"(and {more} more sentences; {where})")
-
-
-def _print(console: "Console", table: "Table") -> None:
-    """Print a table; a long one without colours and wrapping."""
-    if table.row_count <= ROWS_LAID_OUT_MAX:
-        console.print(table)
-        return
-    from rich.cells import cell_len
-
-    padded = []
-    for column in table.columns:
-        cells = [plain(str(cell)) for cell in (column.header, *column.cells)]
-        width, is_right = max(map(cell_len, cells)), column.justify == "right"
-        pairs = [(cell, " " * (width - cell_len(cell))) for cell in cells]
-        padded.append([blank + cell if is_right else cell + blank for cell, blank in pairs])
-    for row in zip(*padded, strict=True):
-        print("  ".join(row).rstrip())
-
-
-def containers_of(decision: Decision) -> Iterator[tuple[str, Mapping[str, str], Mapping[str, str]]]:
-    """Yield each container's name, advised requests and current requests."""
-    current = decision.extra.get("current", {}).get("containers", [])
-    today = {container["name"]: container["requests"] for container in current}
-    wanted = (decision.extra["recommended"] or {}).get("containers")
-    if wanted is None:
-        yield "", {}, {}
-    for container in wanted or ():
-        yield container["name"], container["requests"], today.get(container["name"], {})
-
-
-def _table(*names: str, right: Sequence[str] = ()) -> "Table":
-    from equipoise.runtime.console import table
-
-    laid_out = table(*names, right=right, folded=NAMED)
-    for column, name in zip(laid_out.columns, names, strict=True):
-        column.min_width = len(name) if name in NAMED else None
-    return laid_out
-
-
-def _replicas(decisions: Sequence[Decision], width: int) -> "Table":
-    """Return a table of replicas and targets, in as many columns as fit."""
-    from rich.text import Text
-
-    is_narrow, has_sentences = width < WIDTH_FOR_COLUMNS, width >= WIDTH_FOR_SENTENCES
-    has_hpas = any(_todays(decision) != "-" for decision in decisions)
-    right = ("NOW", "MIN", "MAX", "TARGET", "COVERAGE")
-    if is_narrow:
-        table = _table("WORKLOAD", "NOW", "ADVICE", "COVERAGE", "REASON", right=("NOW",))
-    else:
-        names = ["WORKLOAD", "NOW", "MIN", "MAX", "TARGET", "COVERAGE", "CONFIDENCE", "REASON"]
-        if has_hpas:
-            names.insert(2, "HPA NOW")
-        table = _table(*names, right=right)
-    if has_sentences:
-        table.add_column("WHY", ratio=1, overflow="fold")
-    for decision in decisions:
-        numbers = decision.reason.numbers
-        coverage = coverage_text(numbers["coverage"])
-        hpa = decision.extra["recommended"]
-        cells = [str(numbers["replicas"])]
-        if is_narrow:
-            cells += ["-" if hpa is None else _settings(hpa), f"{coverage} {numbers['confidence']}"]
-        else:
-            cells += [_todays(decision)] if has_hpas else []
-            bounds = ["-", "-", "-"]
-            if hpa is not None:
-                bounds = [f"{hpa['minReplicas']}", f"{hpa['maxReplicas']}", f"{hpa['targetUtilization']} %"]
-            cells += [*bounds, coverage, numbers["confidence"]]
-        why = [Text(decision.reason.sentence)] if has_sentences else []
-        table.add_row(Text(decision.subject), *cells, _reason(decision), *why)
-    return table
-
-
-def _settings(hpa: Mapping[str, Any]) -> str:
-    target = hpa["targetUtilization"]
-    aim = "" if target is None else f" at {target} %"
-    return f"{hpa['minReplicas']}-{hpa['maxReplicas']}{aim}"
-
-
-def _todays(decision: Decision) -> str:
-    hpas = decision.extra.get("current", {}).get("hpas", [])
-    return ", ".join(_settings(hpa) for hpa in hpas) or "-"
-
-
-def _reason(decision: Decision) -> Any:
-    from rich.text import Text
-
-    is_advice = decision.extra["recommended"] is not None
-    return Text(decision.reason.code.value, style="bold yellow" if is_advice else "dim")
-
-
-def _requests(decisions: Sequence[Decision]) -> "Table":
-    """Return a table of requests, one row per container: current and advised."""
-    from rich.text import Text
-
-    table = _table("WORKLOAD", "CONTAINER", "CPU", "MEMORY", "COVERAGE", "REASON")
-    for decision in decisions:
-        numbers = decision.reason.numbers
-        for turn, (name, wanted, today) in enumerate(containers_of(decision)):
-            first = turn == 0
-            table.add_row(
-                Text(decision.subject if first else ""),
-                Text("(pod)" if name == WHOLE_POD else name or "-"),
-                _change(today.get("cpu"), wanted.get("cpu")),
-                _change(_rounded(today.get("memory")), _rounded(wanted.get("memory"))),
-                f"{coverage_text(numbers['coverage'])} {numbers['confidence']}" if first else "",
-                _reason(decision) if first else "",
-            )
-    return table
-
-
-def _change(before: str | None, after: str | None) -> str:
-    if after is None:
-        return "-"
-    return after if before is None else f"{before} → {after}"
-
-
-def _rounded(memory: str | None) -> str | None:
-    """Return bytes in a readable unit; the exact number is in -o json."""
-    if memory is None:
-        return None
-    size = parse_bytes(memory)
-    for unit, power in (("Gi", 3), ("Mi", 2), ("Ki", 1)):
-        if size >= 10 * 1024.0**power:
-            return f"{size / 1024.0**power:.0f}{unit}"
-    return f"{size:.0f}"
-
+from equipoise.recommendation.explain import AdviceDetails
+from equipoise.runtime.output import Format, is_any_letter_printed, plain, print_document, warn
 
 HPA_HEADER = (
     "workload,replicas,minReplicas,maxReplicas,targetUtilization,"
-    "coverage,confidence,predictable,reason,sentence"
+    "coverage,confidence,predictable,reason,sentence,wouldMinReplicas,wouldMaxReplicas,wouldTargetUtilization"
 )
-RESOURCE_HEADER = "workload,container,cpu,memory,currentCpu,currentMemory,coverage,confidence,reason,sentence"
+_WOULD = "wouldMinReplicas,wouldMaxReplicas,wouldTargetUtilization"
+RESOURCE_HEADER = (
+    "workload,container,cpu,memory,currentCpu,currentMemory,coverage,confidence,reason,sentence,"
+    "kind,replicas,minReplicas,maxReplicas,targetUtilization,"
+    f"{_WOULD},cpuLimit,memoryLimit,currentCpuLimit,currentMemoryLimit,"
+    "cpuDifferenceCores,memoryDifferenceBytes,severity"
+)
+COST_HEADER = "monthlyCost,recommendedMonthlyCost,monthlyCostDifference"
+"""Further columns, where a price is known."""
+TOTAL = "TOTAL"
+"""The workload of the last row of a spreadsheet with money; no name in Kubernetes has large letters."""
 FORMULA = ("=", "+", "-", "@")
 """Characters that begin a formula in a spreadsheet, and no name in Kubernetes."""
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -208,27 +56,196 @@ NAMES = {
 """The pattern and the maximum length of an object's name, and both in words."""
 
 
+class CostDocument(Struct):
+    """What requests cost in a month of 730 hours."""
+
+    current: float
+    recommended: float
+    difference: float
+
+
+class PriceDocument(Struct):
+    """What a core and a GiB cost in an hour, and where that is from."""
+
+    cpu_core_hour: float
+    memory_gib_hour: float
+    currency: str | None
+    hours_per_month: int
+    source: str
+
+
+class TotalDocument(Struct):
+    """The requests of all replicas of all workloads added up."""
+
+    workloads: int
+    advised: int
+    cpu_cores: dict[str, float]
+    memory_bytes: dict[str, int]
+    monthly_cost: CostDocument | UnsetType = UNSET
+
+
+class AdvicePlan(RecommendationPlan):
+    """The decisions, and where requests are known, their total."""
+
+    total: TotalDocument | UnsetType = UNSET
+    price: PriceDocument | UnsetType = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """The command as it was typed, as far as a next command repeats it."""
+
+    words: Sequence[str] = ()
+    """The words after `equipoise`."""
+    file: str | None = None
+    context: str | None = None
+    kubeconfig: str | None = None
+
+
 def print_advice(
     decisions: Sequence[Decision],
     intervals_seconds: Sequence[float],
-    form: AdviceFormat,
+    printed: AdviceOutput,
+    price: Price | None = None,
+    invocation: Invocation | None = None,
     *,
     is_resource: bool = False,
 ) -> None:
+    """Print in the asked form and order; `is_resource` where there is advice on requests alone."""
+    places, form = ordered(decisions, printed.order, price), printed.output
+    decisions = [decisions[place] for place in places]
     match form:
         case "json" | "yaml":
-            print_plan("recommendation", decisions, Format(form))
+            document = plan_document("recommendation", decisions)
+            print_document(with_costs(document, decisions, price), Format(form))
         case "hpa":
-            hpas = [hpa_manifest(one.subject, AdviceDetails.of(one)) for one in decisions]
+            hpas = [_manifest(one, hpa_manifest) for one in decisions]
             _print_manifests(decisions, hpas, form)
         case "ehpa":
-            pairs = zip(decisions, intervals_seconds, strict=True)
-            ehpas = [ehpa_manifest(one.subject, AdviceDetails.of(one), interval) for one, interval in pairs]
+            pairs = zip(decisions, (intervals_seconds[place] for place in places), strict=True)
+            ehpas = [_manifest(one, ehpa_manifest, interval) for one, interval in pairs]
             _print_manifests(decisions, ehpas, form)
         case "csv":
-            _print_rows(decisions, is_resource=is_resource)
-        case "table":
-            print_tables(decisions)
+            _print_rows(decisions, price, is_resource=is_resource)
+        case "html":
+            from equipoise.cli.recommendation_html import html_page
+
+            sys.stdout.write(html_page(decisions, price, time.time()))
+        case "name":
+            for one in decisions:
+                print(plain(f"{_kind_name(one)}/{one.subject.rpartition('/')[2]}"))
+        case "table" | "wide":
+            from equipoise.cli.recommendation_table import print_tables
+
+            print_tables(
+                decisions, price, next_step(decisions, invocation or Invocation()), is_wide=form == "wide"
+            )
+
+
+def _manifest(
+    decision: Decision, make: Callable[..., dict[str, Any] | None], *more: float
+) -> dict[str, Any] | None:
+    """Return the manifest of advised replicas; None where there is no such advice, or an error ended it."""
+    if decision.extra["recommended"] is None:
+        return None
+    return make(decision.subject, AdviceDetails.of(decision), *more)
+
+
+def _kind_name(decision: Decision) -> str:
+    """Return the kind as kubectl writes it before a name, such as `deployment.apps`."""
+    kind = decision.extra["kind"]
+    group = API_VERSIONS.get(kind, "").rpartition("/")[0]
+    return f"{kind.lower()}.{group}" if group else kind.lower()
+
+
+SET_BY_KUBECTL = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController"})
+"""Kinds of which kubectl changes requests in the pod template."""
+
+
+def next_step(decisions: Sequence[Decision], invocation: Invocation) -> str:
+    """Return the command that tries the first advice; empty where no single command does."""
+    for decision in decisions:
+        hpa, is_advice = hpa_of(decision)
+        if invocation.file is not None:
+            if hpa is not None and is_advice and invocation.file != "-":
+                return _manifest_step(invocation)
+            continue
+        if step := _resources_step(decision, invocation):
+            return step
+        if hpa is not None and is_advice:
+            return _hpa_step(decision, invocation)
+    return ""
+
+
+def _manifest_step(invocation: Invocation) -> str:
+    """Return this command with -o hpa, and what applies its manifests."""
+    words, rest = [], list(invocation.words)
+    while rest:
+        word = rest.pop(0)
+        if word in {"-o", "--output", "--price", "--sort-by"}:
+            del rest[:1]
+        elif not re.match(r"(-o|--(output|price|sort-by)=|--no-headers$)", word):
+            words.append(word)
+    return f"{shlex.join(['equipoise', *words, '-o', 'hpa'])} | kubectl apply --dry-run=server -f -"
+
+
+def _hpa_step(decision: Decision, invocation: Invocation) -> str:
+    namespace, _, name = decision.subject.rpartition("/")
+    words = [
+        "equipoise",
+        "recommendation",
+        "apply",
+        f"{decision.extra['kind'].lower()}/{name}",
+        "-n",
+        namespace,
+    ]
+    return f"{shlex.join([*words, *_where(invocation)])} --dry-run"
+
+
+def _where(invocation: Invocation) -> list[str]:
+    named = {"--context": invocation.context, "--kubeconfig": invocation.kubeconfig}
+    return [word for name, value in named.items() if value is not None for word in (name, value)]
+
+
+def _resources_step(decision: Decision, invocation: Invocation) -> str:
+    """Return the kubectl command that sets the advised requests and limits; it rolls out new pods."""
+    kind, (namespace, _, name) = decision.extra["kind"], decision.subject.rpartition("/")
+    rows = [row for row in rows_of(decision) if row.has_requests and _changes(row)]
+    if kind not in SET_BY_KUBECTL or not rows:
+        return ""
+    target = ["-n", namespace, *_where(invocation)]
+    changes = {row.container: _resources(row) for row in rows}
+    (first, parts), *others = changes.items()
+    if not others and None not in parts.get("limits", {}).values():
+        amounts = [
+            f"--{part}={','.join(f'{k}={v}' for k, v in sizes.items())}" for part, sizes in parts.items()
+        ]
+        words = ["kubectl", "set", "resources", f"{kind.lower()}/{name}", *target, "-c", first, *amounts]
+    else:
+        containers = [{"name": container, "resources": each} for container, each in changes.items()]
+        patch = {"spec": {"template": {"spec": {"containers": containers}}}}
+        text = json.dumps(patch, separators=(",", ":"))
+        words = ["kubectl", "patch", f"{kind.lower()}/{name}", *target, "-p", text]
+    return f"{shlex.join(words)} --dry-run=server"
+
+
+def _changes(row: AdviceRow) -> bool:
+    return any(parts != {} for parts in _resources(row).values())
+
+
+def _resources(row: AdviceRow) -> dict[str, dict[str, str | None]]:
+    """Return the requests and limits that change; None for a limit that is to be removed."""
+    requests: dict[str, str | None] = {}
+    limits: dict[str, str | None] = {}
+    for change in (row.cpu, row.memory):
+        if change.advised is None:
+            continue
+        if change.advised != change.request:
+            requests[change.resource] = change.advised
+        if change.advised_limit != change.limit:
+            limits[change.resource] = change.advised_limit
+    parts = {"requests": requests, "limits": limits}
+    return {name: part for name, part in parts.items() if part}
 
 
 def _print_manifests(
@@ -265,39 +282,77 @@ def _expect_names(metadata: dict[str, str], form: AdviceFormat) -> None:
             raise BadInput(f"-o {form}: {what} {name[:60]!r}: {wanted}")
 
 
-def _print_rows(decisions: Sequence[Decision], *, is_resource: bool) -> None:
-    print(RESOURCE_HEADER if is_resource else HPA_HEADER)
-    rows = _container_rows if is_resource else _replica_rows
+def _print_rows(decisions: Sequence[Decision], price: Price | None, *, is_resource: bool) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerows(row for decision in decisions for row in rows(decision))
+    if not is_resource and not has_requests(decisions):
+        print(HPA_HEADER)
+        writer.writerows(row for decision in decisions for row in _replica_rows(decision))
+        return
+    print(RESOURCE_HEADER if price is None else f"{RESOURCE_HEADER},{COST_HEADER}")
+    for decision in decisions:
+        for row in rows_of(decision):
+            writer.writerow(
+                [*_container_cells(row), *([] if price is None else row.cost(price).document.values())]
+            )
+    if price is not None:
+        writer.writerow(_total_cells(decisions, price))
 
 
-def _container_rows(decision: Decision) -> Iterator[list[Any]]:
-    numbers, reason = decision.reason.numbers, decision.reason
-    for name, wanted, today in containers_of(decision):
-        yield [
-            _cell(decision.subject),
-            name,
-            *(requests.get(what, "") for requests in (wanted, today) for what in ("cpu", "memory")),
-            f"{numbers['coverage']:.4g}",
-            numbers["confidence"],
-            reason.code.value,
-            reason.sentence,
-        ]
+def _container_cells(row: AdviceRow) -> Iterator[Any]:
+    decision = row.decision
+    numbers, changes = decision.reason.numbers, (row.cpu, row.memory)
+    yield from (_cell(decision.subject), row.container)
+    yield from (each.advised or "" for each in changes)
+    yield from (each.request or "" for each in changes)
+    yield from (_share(decision), numbers.get("confidence", ""))
+    yield from (decision.reason.code.value, decision.reason.sentence)
+    yield from (decision.extra["kind"], numbers.get("replicas", ""))
+    yield from _bounds(decision, "recommended")
+    yield from _bounds(decision, "wouldRecommend")
+    yield from (each.advised_limit or "" for each in changes)
+    yield from (each.limit or "" for each in changes)
+    yield from (
+        (f"{round(row.cpu_difference, 4) + 0.0:.12g}", round(row.memory_difference))
+        if row.has_requests
+        else ("", "")
+    )
+    yield str(row.severity) if row.severity else ""
+
+
+def _total_cells(decisions: Sequence[Decision], price: Price) -> list[Any]:
+    """Return the last row of a spreadsheet: only what can be added up."""
+    total = total_of(decisions, price)
+    assert total.cost is not None, "with a price, the total has money"
+    added = {
+        "workload": TOTAL,
+        "cpuDifferenceCores": f"{round(total.cpu[1] - total.cpu[0], 4) + 0.0:.12g}",
+        "memoryDifferenceBytes": round(total.memory[1] - total.memory[0]),
+    }
+    return [*(added.get(name, "") for name in RESOURCE_HEADER.split(",")), *total.cost.document.values()]
+
+
+def _bounds(decision: Decision, field: str) -> list[Any]:
+    found = decision.extra.get(field) or {}
+    return [found.get(name, "") for name in ("minReplicas", "maxReplicas", "targetUtilization")]
+
+
+def _share(decision: Decision) -> str:
+    coverage = decision.reason.numbers.get("coverage")
+    return "" if coverage is None else f"{coverage:.4g}"
 
 
 def _replica_rows(decision: Decision) -> Iterator[list[Any]]:
-    recommended = decision.extra["recommended"] or {}
     numbers = decision.reason.numbers
     yield [
         _cell(decision.subject),
-        numbers["replicas"],
-        *(recommended.get(name, "") for name in ("minReplicas", "maxReplicas", "targetUtilization")),
-        f"{numbers['coverage']:.4g}",
-        numbers["confidence"],
-        str(decision.extra["prediction"]["predictable"]).lower(),
+        numbers.get("replicas", ""),
+        *_bounds(decision, "recommended"),
+        _share(decision),
+        numbers.get("confidence", ""),
+        str(decision.extra["prediction"].get("predictable", "")).lower(),
         decision.reason.code.value,
         decision.reason.sentence,
+        *_bounds(decision, "wouldRecommend"),
     ]
 
 

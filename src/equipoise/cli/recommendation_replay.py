@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, structs
 
 from equipoise.cli.documents import Amount, AtLeastOne, Count, codes, either
 from equipoise.cli.recommendation_documents import ADVICE
-from equipoise.cli.recommendation_output import print_reasons
+from equipoise.cli.recommendation_table import print_reasons
 from equipoise.core.decision import Decision
 from equipoise.recommendation.observe import Observation
 from equipoise.sim.hpa import milli

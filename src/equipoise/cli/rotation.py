@@ -4,7 +4,7 @@
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -12,13 +12,23 @@ from equipoise.cli import options
 from equipoise.cli.journal import journalled, write_plan, write_records
 from equipoise.cli.options import option, words
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.runtime.output import Format, print_document, print_plan, read_yaml, warn, warn_of_nothing
+from equipoise.runtime.output import (
+    Format,
+    document_of,
+    print_document,
+    print_plan,
+    read_text,
+    warn,
+    warn_of_nothing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from equipoise.cli.rotation_live import RotationRequest
     from equipoise.cli.session import ClusterRequest
+    from equipoise.rotation.policy import RotationPolicy
+    from equipoise.rotation.preconditions import Observation
 
 
 def simulate(
@@ -81,6 +91,19 @@ Setting = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class UsageOptions:
+    """What `kubectl top pod` does not print."""
+
+    request: Annotated[
+        str | None, option("CORES", "CPU request of a pod, for the output of kubectl top pod, such as 500m.")
+    ] = None
+    target: Annotated[
+        str | None,
+        option("TARGET", "CPU target of the HPA, for the same: percent such as 70, or cores such as 700m."),
+    ] = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationOptions:
     """The options of plan and apply."""
@@ -104,18 +127,24 @@ def plan(
     workloads: Workloads = None,
     file: Annotated[
         str | None,
-        option("FILE", "Read the workload from a file, not from a cluster; - is standard input.", "--from"),
+        option(
+            "FILE",
+            "Read a plan file or the output of kubectl top pod, not a cluster; - is standard input.",
+            "--from",
+        ),
     ] = None,
+    beside: UsageOptions,
     setting: Setting = None,
     live: RotationOptions,
 ) -> None:
     """Show which pods would be rotated, in which order, and why. Changes nothing."""
     if file is not None:
-        from equipoise.rotation.plan_file import rotation_settings, set_options
-
         _refuse_beside_file(command)
-        _plan_file(file, rotation_settings(), set_options(setting or ()), live)
+        _plan_file(file, _typed_names(command, workloads), beside, setting or [], live)
         return
+    if beside.request is not None or beside.target is not None:
+        name = "request" if beside.target is None else "target"
+        raise BadInput(f"--{name}: expected it beside --from FILE only: the cluster knows")
     _plan_live(_request(live, _settings(setting), workloads), live)
 
 
@@ -171,12 +200,17 @@ def _settings(setting: list[str] | None) -> dict[str, Any]:
 
 def _request(live: RotationOptions, settings: dict[str, Any], names: list[str] | None) -> "RotationRequest":
     from equipoise.cli.rotation_live import RotationRequest
-    from equipoise.core.documents import validated
-    from equipoise.rotation.policy import RotationPolicy
 
     cluster = live.cluster()
     cluster.expect_one_scope()
-    return RotationRequest(cluster, validated(RotationPolicy, settings, "policy"), names or ())
+    return RotationRequest(cluster, _policy(settings), names or ())
+
+
+def _policy(settings: dict[str, Any]) -> "RotationPolicy":
+    from equipoise.core.documents import validated
+    from equipoise.rotation.policy import RotationPolicy
+
+    return validated(RotationPolicy, settings, "policy")
 
 
 def _plan_live(request: "RotationRequest", live: RotationOptions) -> None:
@@ -197,21 +231,64 @@ def _warn_if_nothing(decided: "Sequence[object]", request: "RotationRequest") ->
 
 def _refuse_beside_file(command: typer.Context) -> None:
     """Raise BadInput for options without effect beside --from."""
-    if name := options.first_given(command, ("workloads", *options.OF_CLUSTER)):
-        what = "a workload" if name == "workloads" else f"--{name.replace('_', '-')}"
-        raise BadInput(f"--from: expected it alone, without {what}: the file says what to decide for")
+    if name := options.first_given(command, options.OF_CLUSTER):
+        _refuse_it(f"--{name.replace('_', '-')}")
 
 
-def _plan_file(file: str, below: dict[str, Any], above: dict[str, Any], live: RotationOptions) -> None:
+def _refuse_it(what: str) -> NoReturn:
+    raise BadInput(f"--from: expected it alone, without {what}: the file says what to decide for")
+
+
+def _typed_names(command: typer.Context, workloads: list[str] | None) -> list[str]:
+    """Return the workloads that were typed, and not those of an environment variable."""
+    return list(workloads or ()) if options.first_given(command, ("workloads",)) else []
+
+
+def _plan_file(
+    file: str, names: list[str], beside: UsageOptions, setting: list[str], live: RotationOptions
+) -> None:
     from equipoise.rotation.decide import decide
-    from equipoise.rotation.plan_file import read_plan_file
     from equipoise.rotation.policy import policy_json
 
-    policy, observation = read_plan_file(read_yaml(file), file, below, above)
-    decision = decide(policy, observation).decision
-    namespace, _, name = decision.subject.rpartition("/")
-    scope = ("-n", namespace) if namespace else ()
-    command = words("equipoise rotation apply", name, *scope, "--dry-run")
-    then = f"`{command}` asks the cluster whether it allows this"
-    print_plan("rotation", [decision], live.output, then=then)
-    write_plan(live.journal, "rotation", policy_json(policy), observation, {}, decision)
+    decided = [
+        (policy, observation, decide(policy, observation).decision)
+        for policy, observation in _read_file(file, names, beside, setting)
+    ]
+    decisions, then = [decision for _, _, decision in decided], ""
+    if len(decisions) == 1:
+        namespace, _, name = decisions[0].subject.rpartition("/")
+        scope = ("-n", namespace) if namespace else ()
+        command = words("equipoise rotation apply", name, *scope, "--dry-run")
+        then = f"`{command}` asks the cluster whether it allows this"
+    print_plan("rotation", decisions, live.output, then=then)
+    for policy, observation, decision in decided:
+        write_plan(live.journal, "rotation", policy_json(policy), observation, {}, decision)
+
+
+def _read_file(
+    file: str, names: list[str], beside: UsageOptions, setting: list[str]
+) -> "list[tuple[RotationPolicy, Observation]]":
+    """Return the workloads of a plan file, or of a file of usage, each with its policy."""
+    from equipoise.core.file_forms import ROTATION, form_of_document, form_of_text, refuse_other_form
+    from equipoise.rotation import usage_file
+    from equipoise.rotation.plan_file import read_plan_file, rotation_settings, set_options
+
+    text = read_text(file)
+    has_top = usage_file.is_top(text)
+    if not has_top and "," in text.split("\n", 1)[0] and text.lstrip()[:1] not in {"{", "["}:
+        refuse_other_form(form_of_text(text), file, (ROTATION,))  # CSV, some of which is no YAML
+    document = None if has_top else document_of(text, file)
+    if has_top or usage_file.is_pod_metrics(document):
+        policy = _policy(_settings(setting))
+        target = usage_file.read_target(beside.request, beside.target, file)
+        found = usage_file.read_top(text, file) if has_top else usage_file.read_pod_metrics(document, file)
+        seen = usage_file.observations(found, target, names, file, policy.hpa_prefix)
+        for line in usage_file.doubts(seen):
+            warn(line)
+        return [(policy, observation) for observation in seen]
+    refuse_other_form(form_of_document(document), file, (ROTATION,))
+    if names:
+        _refuse_it("a workload")
+    if beside.request is not None or beside.target is not None:
+        _refuse_it("--request" if beside.target is None else "--target")
+    return [read_plan_file(document, file, rotation_settings(), set_options(setting))]

@@ -93,7 +93,7 @@ _PRINTED = {
     "proportional-simulation": ("proportional simulate", "cli.proportional_study:StudyReport"),
     "qos-plan": ("qos plan", "cli.documents:QosPlan"),
     "recommendation-apply": ("recommendation apply", "cli.recommendation_documents:AppliedPlan"),
-    "recommendation-plan": ("recommendation plan", "cli.recommendation_documents:RecommendationPlan"),
+    "recommendation-plan": ("recommendation plan", "cli.recommendation_output:AdvicePlan"),
     "recommendation-simulation": ("recommendation simulate", "cli.recommendation_replay:ReplayReport"),
     "validate": ("validate", "cli.manifests:ValidationReport"),
 }

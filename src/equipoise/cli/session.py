@@ -13,7 +13,7 @@ from equipoise.adapters.kubernetes.actions import KubernetesActuator
 from equipoise.adapters.kubernetes.pauses import DirectPauses
 from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.cli.journal import CommandJournal, new_ids
-from equipoise.core.cluster import WorkloadRef
+from equipoise.core.cluster import Selector, WorkloadRef
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.engine.executor import LeaselessLeadership
 from equipoise.ports import Metrics, Pauses
@@ -32,6 +32,8 @@ class ClusterRequest:
     namespace: str | None = None
     is_everywhere: bool = False
     operator_namespace: str = "equipoise-system"
+    selector: Selector | None = None
+    """The labels of the workloads; None means any."""
     metrics_from: str = "auto"
     prometheus: PrometheusOptions = field(default_factory=PrometheusOptions)
 

@@ -4,9 +4,10 @@ Every field is read by some balancer. Times are Unix seconds, CPU is cores, memo
 pods have in common (containers, labels, owners) are shared by reference.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import msgspec
 
@@ -20,6 +21,22 @@ API_VERSIONS = {
 """The API version of each kind that needs no discovery."""
 MORE_API_VERSIONS = {"CronJob": "batch/v1", "Rollout": "argoproj.io/v1alpha1"}
 """The API version of other kinds whose pods are known by their names."""
+_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
+"""The alphabet of Kubernetes' random suffixes."""
+_OF_DEPLOYMENT = re.compile(rf"(?P<name>.+)-{_LETTERS}{{6,10}}-{_LETTERS}{{5}}")
+_OF_ANY = re.compile(rf"(?P<name>.+)-([0-9]+|{_LETTERS}{{5}})")
+
+
+def deployment_of_pod(pod: str) -> str:
+    """Return the Deployment whose pods are named like this; empty for other names. A guess."""
+    found = _OF_DEPLOYMENT.fullmatch(pod)
+    return found["name"] if found else ""
+
+
+def workload_of_pod(pod: str) -> str:
+    """Return the workload whose pods are named like this, else the pod's own name. A guess."""
+    found = _OF_DEPLOYMENT.fullmatch(pod) or _OF_ANY.fullmatch(pod)
+    return found["name"] if found else pod
 
 
 class WorkloadRef(NamedTuple):
@@ -150,6 +167,56 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         return total if self.containers else None
 
 
+RULES_LENGTH_MAX = 4096
+"""The length of the list of rules in a node's condition; a rule that is not listed counts as unknown."""
+
+
+class RulesCondition(msgspec.Struct, frozen=True, gc=False):
+    """The condition of a node by which its agent reports which rules are crossed; rules are `POLICY/RULE`.
+
+    Its message is a list for people and for the operator: `crossed: busy/cpu; clear: busy/memory`.
+    """
+
+    TYPE: ClassVar = "EquipoiseRulesCrossed"
+    status: str
+    reason: str
+    message: str = ""
+    reported_at: float | None = None
+    """When the agent last wrote it; it does so at least every few minutes."""
+
+    @classmethod
+    def of(cls, rules: Mapping[str, bool | None]) -> Self:
+        """Return the condition for whether each rule is crossed, None where that is unknown."""
+        if not rules:
+            return cls("False", "NoRules", "no rule is for this node")
+        parts, length = [], 0
+        for title, state in (("crossed", True), ("unknown", None), ("clear", False)):
+            names = []
+            for name in sorted(name for name, is_crossed in rules.items() if is_crossed is state):
+                length += len(name) + 2
+                if length <= RULES_LENGTH_MAX:
+                    names.append(name)
+            if names:
+                parts.append(f"{title}: {', '.join(names)}")
+        message = "; ".join(parts)
+        if any(rules.values()):
+            return cls("True", "RulesCrossed", message)
+        if all(is_crossed is None for is_crossed in rules.values()):
+            return cls("Unknown", "UsageUnknown", message)
+        return cls("False", "NoRuleCrossed", message)
+
+    def rules(self) -> dict[str, bool]:
+        """Return whether each listed rule is crossed, without those of which that is unknown."""
+        if self.status not in {"True", "False"}:
+            return {}
+        found: dict[str, bool] = {}
+        for part in self.message.split("; "):
+            title, _, names = part.partition(": ")
+            if names and title in {"crossed", "clear"}:
+                found |= dict.fromkeys(names.split(", "), title == "crossed")
+        return found
+
+
 class Node(msgspec.Struct, frozen=True, gc=False):
     """A node, its size and whether it takes pods."""
 
@@ -162,6 +229,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     memory_bytes: float
     pods_max: int
     labels: tuple[tuple[str, str], ...]
+    rules: RulesCondition | None = None
+    """None where no agent has reported."""
 
 
 class Requirement(msgspec.Struct, frozen=True, gc=False):

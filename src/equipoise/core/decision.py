@@ -222,6 +222,8 @@ class Streak(msgspec.Struct, frozen=True):
     until: float
     reason: Reason
     inputs_hash: str = ""
+    changed_at: float | None = None
+    """When the last decision's sentence became what it is; None if it is the record's, or unknown."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -240,6 +242,18 @@ class Record(msgspec.Struct, frozen=True):
     version: str = ""
     """The version of the program that decided."""
     streak: Streak | None = None
+    has_readings: bool = True
+    """False if nothing could be read of what the decision is about, such as a node's usage."""
+
+    @property
+    def reason(self) -> Reason:
+        """Return the latest reason: its code is the record's, its sentence and numbers may be newer."""
+        return self.decision.reason if self.streak is None else self.streak.reason
+
+    @property
+    def changed_at(self) -> float | None:
+        """Return when the latest sentence became what it is, if it is not the record's own."""
+        return None if self.streak is None else self.streak.changed_at
 
     @property
     def has_inputs(self) -> bool:

@@ -17,6 +17,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from equipoise.core.errors import DECODE_ERRORS, BadInput, did_you_mean
+from equipoise.core.quantity import written_out
 
 DEPTH_MAX = 100
 """A reader that goes down one call per level would end the process far below 100,000."""
@@ -162,8 +163,16 @@ class Dumper(yaml.SafeDumper):
         """Return a scalar; a letter that ends a line for some readers only is written as an escape."""
         return self.represent_scalar(f"{_TAG}str", text, '"' if _BREAKS & set(text) else None)
 
+    def represent_plain(self, number: float) -> Any:
+        """Return a float without an exponent."""
+        node = self.represent_float(number)
+        if math.isfinite(number) and "e" in node.value:
+            node.value = written_out(repr(number))
+        return node
+
 
 Dumper.add_representer(str, Dumper.represent_text)
+Dumper.add_representer(float, Dumper.represent_plain)
 
 for _kind, (_form, _letters) in {
     "bool": (r"[yYnN]$", "yYnN"),

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable
 from datetime import datetime, tzinfo
+from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
@@ -149,6 +150,21 @@ def _print(quantity: Quantity) -> str:
     if quantity.format is NumberFormat.EXPONENT:
         return f"{sign}{amount}e{exponent}" if exponent else f"{sign}{amount}"
     return f"{sign}{amount}{_DECIMAL_SUFFIX[exponent]}"
+
+
+def written_out(number: str) -> str:
+    """Return the same number without an exponent: `1e-05` is `0.00001`."""
+    text = f"{Decimal(number):f}"
+    return text if "." in text else f"{text}.0"
+
+
+def plain_number(value: float, digits: int = 3) -> str:
+    """Return a number with so many significant digits, never in scientific notation: `8,200`, `0.00001`."""
+    if not math.isfinite(value) or value == 0:
+        return f"{value:g}"
+    after = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{min(after, 60)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from equipoise.core.decision import Record
-from equipoise.core.reason import Code, Reason
+from equipoise.core.reason import Code
 from equipoise.dashboard.charts import Bar, bars, by_name
 from equipoise.dashboard.values import SENTENCE_MAX, Json, amount, counted, figure, milliseconds, moment, text
 from equipoise.engine.balancer import BALANCERS
@@ -131,14 +131,9 @@ class Figures(NamedTuple):
     tables: Iterable[Table] = ()
 
 
-def words_of(record: Record) -> Reason:
-    """Return the newest reason of a record: that of its streak has the same code and newer numbers."""
-    return record.decision.reason if record.streak is None else record.streak.reason
-
-
 def numbers_of(record: Record) -> Json:
     """Return the newest numbers of a record."""
-    return Json(words_of(record).numbers)
+    return Json(record.reason.numbers)
 
 
 def standing_of(record: Record) -> str:
@@ -218,7 +213,7 @@ def page_of(
 
 
 def _section(subject: str, newest: Record, figures: Figures) -> Section:
-    words = words_of(newest)
+    words = newest.reason
     return Section(
         subject=text(subject, SUBJECT_MAX) or "(no name)",
         reason=words.code.value,
@@ -262,7 +257,7 @@ def _trouble_section(troubles: Sequence[Record]) -> Section:
     needs = "needs" if len(troubles) == 1 else "need"
     return Section(
         "Needs attention",
-        words_of(newest[0]).code.value,
+        newest[0].reason.code.value,
         f"{counted(len(troubles), 'subject')} {needs} attention.{more}",
         tables=(Table("Need attention now", ("Time", "Balancer", "Subject", "Reason", "Message"), rows),),
         standing="problem",
@@ -272,7 +267,7 @@ def _trouble_section(troubles: Sequence[Record]) -> Section:
 
 
 def _why(record: Record) -> tuple[str, str]:
-    words = words_of(record)
+    words = record.reason
     return words.code.value, text(words.sentence, SENTENCE_MAX)
 
 

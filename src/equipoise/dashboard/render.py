@@ -150,10 +150,11 @@ PARTS_MAX = 40
 
 def whole(record: Record) -> Markup:
     """Return a record: a line that opens to its numbers, actions, held actions and outcomes."""
-    decision, reason = record.decision, record.decision.reason
+    decision, reason = record.decision, record.reason
     again = ""
     if record.streak is not None:
-        again = f" ({record.streak.times + 1:,} times until {moment(record.streak.until)})"
+        since = "" if record.changed_at is None else f"; this sentence since {moment(record.changed_at)}"
+        again = f" ({record.streak.times + 1:,} times until {moment(record.streak.until)}{since})"
     line = (
         f'<summary><span class="when">{escape(moment(record.at))}</span>'
         f"<span>{badge(reason.code.value, standing_of(record))}</span>"

@@ -36,12 +36,27 @@ def record(
     at: float,
     record_id: str,
     outcomes: Sequence[Outcome] = (),
+    *,
+    has_readings: bool = True,
 ) -> Record:
-    """Return the record of a decision: its inputs and outcomes; `policy` was made by `as_json`."""
+    """Return the record of a decision: its inputs and outcomes; `policy` was made by `as_json`.
+
+    `has_readings` is False where nothing could be read of what the decision is about.
+    """
     assert record_id, "a record is found by its id"
     inputs = policy, as_json(observation), as_json(memory)
     hashed = hash_inputs(*inputs)
-    return Record(record_id, balancer, at, *inputs, decision, tuple(outcomes), hashed, __version__)
+    return Record(
+        record_id,
+        balancer,
+        at,
+        *inputs,
+        decision,
+        tuple(outcomes),
+        hashed,
+        __version__,
+        has_readings=has_readings,
+    )
 
 
 def replay_holds(

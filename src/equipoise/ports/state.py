@@ -89,6 +89,13 @@ class Policies(Protocol):
         """Replace a policy's status; raise StoreConflict when it has changed since it was read."""
 
 
+class OwnedPolicies(Policies, Protocol):
+    """The custom resources of several kinds, which may be defined by somebody else; listed anew each time."""
+
+    def standing(self, kind: str) -> Standing:
+        """Return whose the definition of this kind is."""
+
+
 class Journal(Protocol):
     """The log of decisions. Losing it changes no decision, so it never raises."""
 

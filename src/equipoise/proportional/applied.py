@@ -274,11 +274,11 @@ class PlannedChange:
 
 REFUSED_FIRST_SECONDS = 300.0
 REFUSED_MAX_SECONDS = 3600.0
+UNSUPPORTED_SECONDS = 30.0
+"""A resize is also unsupported until the kubelet reports the container; after this long, it is the node."""
+TRIED_AGAIN = f"The resize is tried again after {UNSUPPORTED_SECONDS:.0f} s."
 PERMANENT = {
-    "Forbidden": (
-        Code.OPTED_OUT,
-        "The right to change the workload is missing, so the change is only previewed",
-    ),
+    "Forbidden": (Code.OPTED_OUT, "The right to change it is missing, so the change is only previewed"),
     "Refused": (Code.REFUSED, "The API server refused the change"),
     "Unsupported": (Code.REFUSED, "The API server or a node cannot resize pods in place"),
 }
@@ -308,6 +308,8 @@ class PolicyState:
     rollout_reason: str = ""
     """Why the API server refused the change in place."""
     _refused: _RefusedChange | None = None
+    _unsupported_at: float | None = None
+    """When a resize was first refused as unsupported, since the last accepted change."""
 
     @classmethod
     def of(cls, policy: PolicyObject) -> "PolicyState":
@@ -331,15 +333,31 @@ class PolicyState:
         earlier = frozenset[str]() if self._refused is None else self._refused.uids
         uids = earlier.union(refused) if refused else frozenset()
         for outcome in outcomes:
-            if outcome.result in PERMANENT:
+            self._unsupported_at = None if outcome.result == "Accepted" else self._unsupported_at
+            if outcome.result == "Unsupported" and not self._is_unsupported(at):
+                sentence = f"The API server resized no pod in place ({outcome.detail}). {TRIED_AGAIN}"
+                until = at + UNSUPPORTED_SECONDS
+                self._refused = _RefusedChange(until, times, Reason(Code.REFUSED, sentence), key, uids)
+            elif outcome.result in PERMANENT:
                 code, why = PERMANENT[outcome.result]
                 wait = delay_seconds(times + 1, REFUSED_FIRST_SECONDS, REFUSED_MAX_SECONDS)
                 reason = Reason(code, f"{why} ({outcome.detail}).")
                 self._refused = _RefusedChange(at + wait, times + 1, reason, key, uids)
             if outcome.result == "Refused" and "QOS" in outcome.detail.upper():
                 self.rollout_reason = "the QoS class would change"
-            if outcome.result == "Unsupported":
-                self.rollout_reason = "a node cannot resize pods in place"
+
+    def _is_unsupported(self, at: float) -> bool:
+        """Record this answer, and return whether it is the same as one of 30 s ago or more: then roll out."""
+        first = self._unsupported_at
+        if first is None or at - first < UNSUPPORTED_SECONDS:
+            self._unsupported_at = at if first is None else first
+            return False
+        self.rollout_reason = "a node cannot resize pods in place"
+        return True
+
+    def edited(self, generation: int) -> None:
+        """Forget the API server's answers about an earlier generation of the policy."""
+        self.generation, self.rollout_reason, self._unsupported_at = generation, "", None
 
     def _refused_at(self, key: ChangeKey, at: float | None) -> _RefusedChange | None:
         """Return the refusal of this change if its backoff is not over; with None, also after that."""

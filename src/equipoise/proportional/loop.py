@@ -276,7 +276,7 @@ class ProportionalLoop:
             state = self._states[policy.ref.uid] = PolicyState.of(policy)
             state.status_written_at = at if policy.status else None
         elif state.generation != policy.generation:
-            state.generation, state.rollout_reason = policy.generation, ""
+            state.edited(policy.generation)
         return state
 
     def _ledger(self, item: Assignment) -> Ledger:

@@ -22,6 +22,7 @@ from pydantic_core import InitErrorDetails
 
 from equipoise.core.documents import explain, without_nulls
 from equipoise.core.errors import DECODE_ERRORS, BadInput
+from equipoise.core.file_forms import SCALING, form_of_document, refuse_other_form
 from equipoise.core.quantity import parse_moment
 from equipoise.proportional.decide import SizeRow, moment_of, read_inputs
 from equipoise.proportional.policy import SECTIONS, ScalingPolicySpec
@@ -198,6 +199,7 @@ def read_spec(document: Any, source: str, at: str = "") -> ScalingPolicySpec:
 
 def read_policy_file(document: Any, source: str) -> PolicyFile:
     """Read a whole `ScalingPolicy`, or only its `spec`."""
+    refuse_other_form(form_of_document(document), source, (SCALING,))
     if not isinstance(document, Mapping):
         raise BadInput(f"{source}: expected a mapping: a ScalingPolicy, or its spec")
     if not {"apiVersion", "kind", "spec", "metadata"} & set(document):

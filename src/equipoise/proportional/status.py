@@ -291,6 +291,9 @@ SCALING_POLICY = DefinedKind(
     columns=(
         Column("Kind", ".spec.scaleTargetRef.kind"),
         Column("Target", ".spec.scaleTargetRef.name"),
+        Column(
+            "Ready", ".status.conditions[?(@.type=='Ready')].status", description="Whether it is followed."
+        ),
         Column("Reason", ".status.lastDecision.reason"),
         Column("Pods", ".status.podsAtTarget", description="Pods that have the values in force."),
         Column("Why", ".status.lastDecision.sentence", priority=1),

@@ -8,7 +8,8 @@ from equipoise.engine.balancer import Balancer
 from equipoise.qos.decide import decide
 from equipoise.qos.execute import PREVIEW, hold_paused, namespace_of, previewed
 from equipoise.qos.observation import Observation
-from equipoise.qos.policy import QOS_KINDS, QosPolicy
+from equipoise.qos.policy import QosPolicy
+from equipoise.qos.status import QOS_KINDS
 from equipoise.qos.waterlines import QosMemory
 
 

@@ -63,6 +63,11 @@ class QosDetails(msgspec.Struct, frozen=True):
     refused: int
     rules: dict[str, RuleDetails]
 
+    @property
+    def has_readings(self) -> bool:
+        """Return whether the metric of a rule could be read, or there is no rule."""
+        return not self.rules or any(rule.usage is not None for rule in self.rules.values())
+
 
 NAMES_MAX = 4
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")

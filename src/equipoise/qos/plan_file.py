@@ -21,7 +21,8 @@ from equipoise.qos.observation import (
     ObservedPod,
     protection_of,
 )
-from equipoise.qos.policy import QOS_KINDS, QosPolicy
+from equipoise.qos.policy import QosPolicy
+from equipoise.qos.status import QOS_KINDS
 from equipoise.qos.waterlines import QosMemory, QosObject, assemble, unknown_action
 
 QUOTA_MAX = 10**12

@@ -6,9 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from equipoise.crd.definition import Column, DefinedKind
-from equipoise.crd.fields import AmountAboveZero, Count, Name, SchemaPart, UniqueBy, rule, rules
-from equipoise.crd.status import Conditions
+from equipoise.crd.fields import AmountAboveZero, Name, SchemaPart, UniqueBy, rule, rules
 from equipoise.crd.targets import LabelKey, LabelSelector, LabelValue
 from equipoise.engine.recording import as_json
 from equipoise.qos.observation import COMPARATORS, METRICS
@@ -308,53 +306,6 @@ class PodQOSSpec(SchemaPart):
         if self.labels is None and self.scopes is None:
             raise ValueError(SELECTOR_RULE)
         return self
-
-
-GROUP = "ensurance.crane.io"
-VERSION = "v1alpha1"
-
-
-class QosStatus(SchemaPart):
-    """The state of the object; actions are reported on the node and its pods."""
-
-    observed_generation: Count | None = Field(
-        None, alias="observedGeneration", description="The generation that this status is about."
-    )
-    conditions: Conditions = Field((), description="Ready, and why not.")
-
-
-def _kind(
-    spec: type[SchemaPart], name: str, plural: str, short_name: str, description: str, *columns: Column
-) -> DefinedKind:
-    return DefinedKind(
-        group=GROUP,
-        version=VERSION,
-        name=name,
-        plural=plural,
-        description=description,
-        body={"spec": spec, "status": QosStatus},
-        required=("spec",),
-        short_names=(short_name,),
-        is_namespaced=False,
-        columns=(*columns, Column("Age", ".metadata.creationTimestamp", "date")),
-    )
-
-
-_WATERLINES = "Waterlines of node metrics, and the actions that are taken above them"
-NODE_QOS_ENSURANCE_POLICY = _kind(
-    NodeQOSEnsurancePolicySpec, "NodeQOSEnsurancePolicy", "nodeqosensurancepolicies", "nep", f"{_WATERLINES}."
-)
-NODE_QOS = _kind(NodeQOSSpec, "NodeQOS", "nodeqoss", "nq", f"{_WATERLINES}, in the later spelling.")
-AVOIDANCE_ACTION = _kind(
-    AvoidanceActionSpec,
-    "AvoidanceAction",
-    "avoidanceactions",
-    "avoid",
-    "The action to take above a waterline: throttle pods, evict pods, or disable scheduling of new pods.",
-    Column("Cooldown", ".spec.coolDownSeconds", "integer", "In seconds."),
-)
-POD_QOS = _kind(PodQOSSpec, "PodQOS", "podqoss", "pq", "The actions that are allowed on pods.")
-QOS_KINDS = (NODE_QOS_ENSURANCE_POLICY, NODE_QOS, AVOIDANCE_ACTION, POD_QOS)
 
 
 class NodePolicy(SchemaPart):

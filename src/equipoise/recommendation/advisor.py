@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from equipoise.core.cluster import Workload, WorkloadRef
+from equipoise.core.cluster import Selector, Workload, WorkloadRef
 from equipoise.core.decision import Decision
 from equipoise.core.errors import WorldFailed
 from equipoise.engine.isolation import Isolation, WorkerBusy, failed_decision, ignore
@@ -73,6 +73,8 @@ class AdviceScope:
     """Whether HPA advice has the requests of the containers beside it."""
     shows_refused: bool = False
     """Whether HPA advice that an inspection refuses is shown beside the reason."""
+    selector: Selector | None = None
+    """The labels that workloads have; None means any."""
 
     @classmethod
     def of(cls, request: AdviceRequest, names: Sequence[str]) -> "AdviceScope":
@@ -89,6 +91,13 @@ class AdviceScope:
     @property
     def request(self) -> AdviceRequest:
         return AdviceRequest(self.policy, self.about, self.algorithm, self.has_containers, self.shows_refused)
+
+    def chosen(self, listed: Sequence[Workload], namespace: str | None) -> list[Workload]:
+        """Return the listed workloads that are in scope, sorted by name."""
+        found = choose(listed, namespace, self.names)
+        if self.selector is None:
+            return found
+        return [workload for workload in found if self.selector.matches(dict(workload.labels))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +129,14 @@ def advised(scope: AdviceScope, sources: DataSources, at: float) -> list[Advised
         others = sources.unscaled(scope.namespace)
         batches.append(AdviceBatch(replace(request, about=AdviceType.RESOURCE), others))
         listed += others
-    chosen = {workload.ref for workload in choose(listed, scope.namespace, scope.names)}
+    chosen = {workload.ref for workload in scope.chosen(listed, scope.namespace)}
     if not chosen:
         return []
     batches = [
         replace(batch, workloads=[each for each in batch.workloads if each.ref in chosen])
         for batch in batches
     ]
-    is_all = scope.namespace is None and not scope.names
+    is_all = scope.namespace is None and not scope.names and scope.selector is None
     isolation = Isolation()
     found = advise_all(batches, listed, sources, at, scope.namespace, reads_all=is_all, isolation=isolation)
     ordered = sorted(found, key=lambda one: (one.ref.subject, one.ref.kind))

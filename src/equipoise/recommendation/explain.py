@@ -255,7 +255,10 @@ def record(
     """Return the record of a decision whose subject names the asker already."""
     is_applied = bool(decision.actions or decision.held)
     settings = _policy_document(request, asker, is_applied=is_applied)
-    return recording.record(BALANCER, settings, facts, {}, decision, at, record_id, outcomes)
+    has_readings = facts.known_samples > 0
+    return recording.record(
+        BALANCER, settings, facts, {}, decision, at, record_id, outcomes, has_readings=has_readings
+    )
 
 
 @lru_cache(maxsize=256)

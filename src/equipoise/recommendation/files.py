@@ -15,6 +15,7 @@ import numpy as np
 
 from equipoise.core.cluster import Container
 from equipoise.core.errors import BadInput
+from equipoise.core.quantity import plain_number
 from equipoise.recommendation.forecast import WEEK_SECONDS, WorkloadSeries
 from equipoise.recommendation.observe import Containers, Observation
 from equipoise.recommendation.usage import P99, by_ordinal
@@ -34,6 +35,8 @@ INTERVAL_SECONDS_MIN = 0.05
 REQUEST_CORES_MAX = 1_000_000
 """Largest plausible CPU request; a larger one is probably memory, or millicores."""
 NAME_MAX = 63
+DIGITS_MAX = 21
+"""Of longer amounts, error messages have the number of digits."""
 CONTAINER = "*"
 """Stands for all containers: a file has no containers, so the advice is for the pod as a whole."""
 
@@ -75,19 +78,20 @@ def observe(
             raise BadInput(
                 "--pod-usage: expected a file of one workload beside it; this one has pods of its own"
             )
-        return _many(samples, defaults)
+        return _with_memory(_many(samples, defaults), samples)
     for label in samples.labels:
         # Rows of several pods would be read as one total, in which the last row of each time wins.
         hint = ", or the file as --pod-usage" if label == "pod" and defaults.takes_pods else ""
         raise BadInput(f"{defaults.source}: line 1: expected a column workload beside {label}{hint}")
-    return _one(samples, defaults, subject, pods)
+    return _with_memory(_one(samples, defaults, subject, pods), samples)
 
 
 def check(samples: Samples, source: str) -> None:
     """Refuse times and amounts that are not plausible."""
     largest = np.max(samples.values, where=np.isfinite(samples.values), initial=0.0)
     if largest > CORES_MAX:
-        raise BadInput(f"{source}: value: expected at most {CORES_MAX:g} cores, got {largest:g}")
+        expected = f"expected at most {CORES_MAX:,.0f} cores"
+        raise BadInput(f"{source}: value: {expected}, got {_amount(largest)}")
     if not np.isfinite(samples.times).all():
         raise BadInput(f"{source}: timestamp: expected a time in every row")
     is_odd = (samples.times < TIME_MIN) | (samples.times > TIME_MAX)
@@ -97,7 +101,13 @@ def check(samples: Samples, source: str) -> None:
         meant = (unit for power, unit in enumerate(units, 1) if abs(odd) / 1000.0**power <= TIME_MAX)
         unit = next(meant, None)
         hint = f"; are these {unit}?" if unit else ""
-        raise BadInput(f"{source}: timestamp: expected seconds since 1970 or ISO 8601, got {odd:.17g}{hint}")
+        got = _amount(odd, 17).replace(",", "")
+        raise BadInput(f"{source}: timestamp: expected seconds since 1970 or ISO 8601, got {got}{hint}")
+
+
+def _amount(value: float, digits: int = 3) -> str:
+    length = len(f"{abs(value):.0f}")
+    return f"a number of {length} digits" if length > DIGITS_MAX else plain_number(float(value), digits)
 
 
 def named_subject(workloads: Sequence[str], file: str) -> str:
@@ -184,14 +194,14 @@ def is_of_week(times: Floats, at: float) -> Claims:
 def _columns(source: str, times: Floats, at: float, interval: float, rows: int) -> int:
     """Return how many columns the history needs, up to what a forecast can use."""
     if interval < INTERVAL_SECONDS_MIN:
-        expected = f"expected samples at least {INTERVAL_SECONDS_MIN:g} s apart"
-        raise BadInput(f"{source}: timestamp: {expected}, got {interval:g} s")
+        expected = f"expected samples at least {plain_number(INTERVAL_SECONDS_MIN)} s apart"
+        raise BadInput(f"{source}: timestamp: {expected}, got {plain_number(interval)} s")
     span = at - float(times.min()) if len(times) else 0.0
     columns = 1 + round(min(span, DAYS_USED_MAX * DAY_SECONDS - interval) / interval)
     if columns * rows > TABLE_CELLS_MAX:
         raise BadInput(
             f"{source}: expected at most {TABLE_CELLS_MAX:,} samples on the grid, got {rows} series of "
-            f"{columns} ({interval:g} s apart)"
+            f"{columns} ({plain_number(interval)} s apart)"
         )
     return columns
 
@@ -250,6 +260,25 @@ def _whole_pods(cores: Floats, requests: Floats) -> Containers:
     )
 
 
+def _with_memory(observation: Observation, samples: Samples) -> Observation:
+    """Return an observation with the most memory that a pod of each workload used in the last week.
+
+    In a file of one workload it is the total, of which each pod has an equal share.
+    """
+    containers = observation.containers
+    if samples.memory is None or containers is None:
+        return observation
+    owner, shares = np.zeros(len(samples.times), np.intp), np.maximum(observation.replicas, 1)
+    if samples.is_of_many and len(samples.times):
+        _, pod_owner, pod, _ = _owners(samples)
+        owner, shares = pod_owner[pod], np.ones(len(observation.subjects))
+    peaks = np.full(len(observation.subjects), -np.inf)
+    is_counted = is_of_week(samples.times, observation.at) & (cleaned(samples.memory) >= 0)
+    np.maximum.at(peaks, owner[is_counted], samples.memory[is_counted])
+    peaks = np.where(np.isfinite(peaks), peaks, np.nan) / shares
+    return replace(observation, containers=replace(containers, memory_peak_bytes=peaks))
+
+
 def _owners(samples: Samples) -> tuple[list[str], Whole, Whole, list[str]]:
     """Return the workloads' names, the workload of each pod, the pod of each row, and the pods' names."""
     namespaces = samples.labels.get("namespace", np.zeros(len(samples.times), np.intp))
@@ -301,7 +330,7 @@ def _requests(samples: Samples, owner: Whole, count: int, defaults: FileDefaults
         largest = np.fmax.reduce(samples.requests, initial=0.0)
         if largest > REQUEST_CORES_MAX:
             expected = f"expected at most {REQUEST_CORES_MAX:,} cores for a pod"
-            raise BadInput(f"{defaults.source}: request: {expected}, got {largest:g}")
+            raise BadInput(f"{defaults.source}: request: {expected}, got {_amount(largest)}")
         order = np.argsort(samples.times, kind="stable")
         order = order[samples.requests[order] > 0]
         found[owner[order]] = samples.requests[order]

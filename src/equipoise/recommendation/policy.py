@@ -267,6 +267,9 @@ RECOMMENDATION = DefinedKind(
         Column("Type", ".spec.type"),
         Column("Kind", ".spec.targetRef.kind", priority=1),
         Column("Workload", ".spec.targetRef.name"),
+        Column(
+            "Ready", ".status.conditions[?(@.type=='Ready')].status", description="Whether there is advice."
+        ),
         Column("Reason", ".status.conditions[?(@.type=='Ready')].reason"),
         Column("Adoption", ".spec.adoptionType", priority=1),
         Column("Adopted", ".status.conditions[?(@.type=='Adopted')].status", priority=1),

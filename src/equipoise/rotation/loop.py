@@ -330,4 +330,6 @@ def record_of(
 ) -> Record:
     """Return the record of what was decided for a workload, as the guards left it."""
     inputs = policy_json(planned.target.policy), planned.observation, planned.ledger.memory
-    return record(BALANCER, *inputs, decision, at, record_id, outcomes)
+    pods = planned.observation.pods
+    has_readings = not pods or any(pod.cpu_cores is not None for pod in pods)
+    return record(BALANCER, *inputs, decision, at, record_id, outcomes, has_readings=has_readings)

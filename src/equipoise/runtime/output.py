@@ -7,6 +7,7 @@ error, and progress only if that is a terminal.
 import codecs
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from equipoise.core.errors import DECODE_ERRORS, BadInput
+from equipoise.core.quantity import written_out
 
 if TYPE_CHECKING:
     from equipoise.core.decision import Action, Decision, Outcome
@@ -73,6 +75,17 @@ def escaped(text: str) -> str:
     return "".join(letter if letter.isascii() else json.dumps(letter)[1:-1] for letter in text)
 
 
+_EXPONENTS = re.compile(r'"(?:[^"\\]|\\.)*"|-?[0-9.]+[eE][-+]?[0-9]+')
+
+
+def json_text(document: Any, indent: int | None = None) -> str:
+    """Return JSON whose numbers are written out: 0.00001 and never 1e-05, which people misread."""
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    if "e-" not in text and "e+" not in text:
+        return text
+    return _EXPONENTS.sub(lambda found: found[0] if found[0][0] == '"' else written_out(found[0]), text)
+
+
 def print_document(document: Any, form: Format) -> None:
     """Print exactly one document, which may be a struct."""
     import msgspec
@@ -84,7 +97,7 @@ def print_document(document: Any, form: Format) -> None:
 
         sys.stdout.write(dump(document, allow_unicode=is_any_letter_printed()))
     else:
-        print(escaped(json.dumps(document, indent=2, ensure_ascii=False)))
+        print(escaped(json_text(document, indent=2)))
 
 
 def print_sentences(*sentences: str) -> None:
@@ -286,11 +299,15 @@ SIZE_MAX_BYTES = 64 * 1024 * 1024
 
 def read_yaml(path: str) -> Any:
     """Read one YAML (or JSON) document; `-` is standard input."""
+    return document_of(read_text(path), path)
+
+
+def document_of(text: str, path: str) -> Any:
+    """Return the one YAML (or JSON) document of a file's text."""
     import yaml
 
     from equipoise.core.documents import read_document
 
-    text = read_text(path)
     try:
         return read_document(text)
     except yaml.YAMLError as error:

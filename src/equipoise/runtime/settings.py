@@ -212,6 +212,13 @@ class Proportional(Part):
     """The minimum interval between changes that restart pods."""
 
 
+class Qos(Part):
+    """Node quality of service, which the node agents act on: what the operator does for it."""
+
+    statuses: bool = True
+    """Whether the leader writes the status of its kinds: what is valid, and crossed on how many nodes."""
+
+
 class Journal(Part):
     """The journal of decisions; without a path none is kept."""
 
@@ -254,6 +261,7 @@ class Settings(Part):
     compat: Compat = Compat()
     pools: Pools = Pools()
     proportional: Proportional = Proportional()
+    qos: Qos = Qos()
     journal: Journal = Journal()
     logs: Logs = Logs()
     intervals: Intervals = Intervals()

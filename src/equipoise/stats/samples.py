@@ -1,7 +1,10 @@
 """Samples as columns: a time, a value, and the labels of what was measured."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +18,60 @@ WordNumbers = dict[str, int]
 Part = Mapping[str, npt.NDArray[np.float64] | Whole]
 
 LABELS = ("namespace", "workload", "pod")
-COLUMNS = {name: name for name in ("timestamp", "value", *LABELS, "request")} | {"ts": "timestamp"}
-"""The names of columns in a file, and what each one means."""
+CONTAINER = "container"
+"""A label whose rows are added up to those of the pod."""
+
+
+class Column(NamedTuple):
+    """What a column of a file is, and what its numbers are multiplied by to be cores or bytes."""
+
+    name: str
+    factor: float = 1.0
+
+
+_UNITS = {"mib": 1 << 20, "gib": 1 << 30, "mb": 10**6, "gb": 10**9}
+COLUMNS = {
+    **{name: Column(name) for name in (*LABELS, CONTAINER, "request")},
+    **{name: Column("timestamp") for name in ("timestamp", "ts", "time", "date", "datetime", "date_time")},
+    **{
+        name: Column("value")
+        for name in ("value", "cpu", "cores", "cpu_cores", "cpu_usage", "cpu_usage_cores", "usage_cores")
+    },
+    **{name: Column("value", 0.001) for name in ("millicores", "cpu_millicores", "cpu_usage_millicores")},
+    **{
+        name: Column("memory")
+        for name in ("memory", "mem", "memory_bytes", "memory_usage", "memory_usage_bytes", "mem_bytes")
+    },
+    **{
+        f"{name}_{unit}": Column("memory", size)
+        for name in ("memory", "mem")
+        for unit, size in _UNITS.items()
+    },
+    "pod_name": Column("pod"),
+    "container_name": Column(CONTAINER),
+    "cpu_request": Column("request"),
+}
+"""The names of columns in a file as `column_of` reads them, and what each one means."""
+
+
+def column_of(name: str) -> Column | None:
+    """Return what a column of this name is: `CPU(cores)` is `cpu_cores`; None where the name says nothing."""
+    return COLUMNS.get(re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_"))
+
+
+class Shape(StrEnum):
+    """What a row of a file belongs to."""
+
+    ROWS = "rows"
+    """The workload that it names, or the only one of the file."""
+    PODS = "pods"
+    """A pod, which is of the workload that is asked for or that its name fits."""
+    COLUMNS = "columns"
+    """A column with a name: a pod of the workload that is asked for, else a workload."""
+    TOTALS = "totals"
+    """A workload, of which it is the usage of all pods together."""
+
+
 ROWS_MAX = 50_000_000
 """Most rows of a file; this many take about 6 GB of memory."""
 NAME_LENGTH_MAX = 253
@@ -27,7 +82,8 @@ EXPECTED = {
     "timestamp": "seconds or ISO 8601",
     "value": "a number",
     "request": "a number",
-    **dict.fromkeys(LABELS, "a name"),
+    "memory": "an amount of memory such as 1Gi",
+    **dict.fromkeys((*LABELS, CONTAINER), "a name"),
 }
 """What a column must contain, for error messages."""
 
@@ -45,7 +101,7 @@ def is_name(word: str, *, is_needed: bool) -> bool:
 def expected(column: str, word: str) -> str:
     """Return what a column must contain and what it has instead, for an error message."""
     size = len(word.encode("utf-8", "replace"))
-    if column in LABELS and size > NAME_LENGTH_MAX:
+    if column in (*LABELS, CONTAINER) and size > NAME_LENGTH_MAX:
         return f"expected a name of at most {NAME_LENGTH_MAX} characters, got {size:,}: {word[:40]!r}…"
     return f"expected {EXPECTED[column]}, got {word[:60]!r}"
 
@@ -66,38 +122,83 @@ class Samples:
     names: Mapping[str, Sequence[str]]
     """The words of each label, by their numbers."""
     requests: Numbers | None = None
+    memory: Numbers | None = None
+    """Bytes, where the file has them."""
+    shape: Shape = Shape.ROWS
+    notes: tuple[str, ...] = ()
+    """What was ignored or guessed while the file was read, as sentences."""
 
     @classmethod
     def joined(
         cls, parts: Sequence[Part], names: Mapping[str, WordNumbers], columns: Sequence[str]
     ) -> "Samples":
-        """Return the samples of all blocks of a file."""
+        """Return the samples of all blocks of a file; those of a pod's containers are added up."""
         assert {"timestamp", "value"} <= set(columns), "samples have a time and a value"
         whole = {
             column: np.concatenate([part[column] for part in parts]) if parts else np.zeros(0)
             for column in columns
         }
-        return cls(
+        found = cls(
             times=whole["timestamp"].astype(np.float64, copy=False),
             values=whole["value"].astype(np.float64, copy=False),
-            labels={label: whole[label].astype(np.intp) for label in LABELS if label in whole},
+            labels={label: whole[label].astype(np.intp) for label in (*LABELS, CONTAINER) if label in whole},
             names={label: list(numbers) for label, numbers in names.items()},
             requests=whole["request"].astype(np.float64) if "request" in whole else None,
+            memory=whole["memory"].astype(np.float64) if "memory" in whole else None,
         )
+        return added_up(found) if CONTAINER in found.labels else found
 
     def only(self, is_kept: npt.NDArray[np.bool_] | Whole) -> "Samples":
         """Return some of the rows, by mask or by index, with all words."""
-        return Samples(
-            self.times[is_kept],
-            self.values[is_kept],
-            {label: codes[is_kept] for label, codes in self.labels.items()},
-            self.names,
-            None if self.requests is None else self.requests[is_kept],
+        return replace(
+            self,
+            times=self.times[is_kept],
+            values=self.values[is_kept],
+            labels={label: codes[is_kept] for label, codes in self.labels.items()},
+            requests=None if self.requests is None else self.requests[is_kept],
+            memory=None if self.memory is None else self.memory[is_kept],
         )
 
     @property
     def is_of_many(self) -> bool:
         return "workload" in self.labels
+
+
+PAUSE = "POD"
+"""The container that holds a pod's network; some exporters list it."""
+
+
+def added_up(samples: Samples) -> Samples:
+    """Return one row for each pod and time: the sum over its containers, unknown where one is unknown.
+
+    A series without a container is the total of its pod's others, and does not count beside them.
+    """
+    if not len(samples.times):
+        return samples
+    group = np.zeros(len(samples.times), np.intp)
+    for label in LABELS:
+        if label in samples.labels:
+            group = group * max(1, len(samples.names[label])) + samples.labels[label]
+    names = samples.names.get(CONTAINER, [""])
+    container = samples.labels.get(CONTAINER, np.zeros(len(group), np.intp))
+    is_real = np.array([name not in {"", PAUSE} for name in names], np.bool_)[container]
+    _, pod = np.unique(group, return_inverse=True)
+    has_real = np.zeros(int(pod.max()) + 1, np.bool_)
+    has_real[pod[is_real]] = True
+    rows = np.flatnonzero(is_real | ~has_real[pod])
+    order = rows[np.lexsort((samples.times[rows], pod[rows]))]
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = (np.diff(pod[order]) != 0) | (np.diff(samples.times[order]) != 0)
+    starts = np.flatnonzero(is_new)
+    found = samples.only(order[starts])
+    return replace(
+        found,
+        values=np.add.reduceat(samples.values[order], starts),
+        labels={label: codes for label, codes in found.labels.items() if label != CONTAINER},
+        names={label: words for label, words in samples.names.items() if label != CONTAINER},
+        requests=None if samples.requests is None else np.add.reduceat(samples.requests[order], starts),
+        memory=None if samples.memory is None else np.add.reduceat(samples.memory[order], starts),
+    )
 
 
 OTHER_STEP_FACTOR = 1.5

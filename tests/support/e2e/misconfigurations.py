@@ -205,7 +205,10 @@ IMPOSTORS: dict[str, tuple[Behaviour, str]] = {
         f"{ADDRESS} could not compute the query: found",
     ),
     "503": (_error(503, "unavailable", "starting"), rf"{ADDRESS} is not available \(503\): starting"),
-    "401": (says(answer(401, "no", "text/plain")), rf"{ADDRESS} refused the query \(401\): credentials"),
+    "401": (
+        says(answer(401, "no", "text/plain")),
+        rf"{ADDRESS} refused the query \(401\): it requires credentials",
+    ),
     "403": (says(answer(403, "no", "text/plain")), rf"{ADDRESS} refused the query \(403\)"),
     "404": (
         says(answer(404, "not here", "text/plain")),

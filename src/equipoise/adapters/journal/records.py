@@ -1,8 +1,9 @@
 """Which records the journal stores, their ids, their encoding, the queries of its readers, and JSON lines.
 
 A record is stored whole if it has outcomes, or if its reason, actions or held actions differ from the last
-decision about its subject. Any other only extends the streak of that last one: a count, an end, and the last
-numbers and hash. Ids are unique and sort by time.
+decision about its subject, or if only one of the two rounds could read anything. Any other only extends the
+streak of that last one: a count, an end, the last sentence and since when, the last numbers and hash. Ids are
+unique and sort by time.
 
 A journal of JSON lines has one record a line, in a bounded number of bounded files. Commands write it, each
 record whole. Lines of earlier versions may be of repeated records: then the length of the streak is a
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -47,23 +48,46 @@ def subject_of(record: Record) -> Subject:
     return record.balancer, record.decision.subject
 
 
-def gist(decision: Decision) -> bytes:
+def gist(decision: Decision, *, has_readings: bool = True) -> bytes:
     """Return the parts in which two decisions of a streak agree: codes and actions, without numbers."""
     # Equal pods change places between observations, which is no difference.
     held = sorted((part.reason.value, msgspec.json.encode(part.action)) for part in decision.held)
-    alike = (decision.reason.code, decision.actions, held)
+    alike: tuple[object, ...] = (decision.reason.code, decision.actions, held)
+    if not has_readings:
+        alike = (*alike, "nothing was read")
     return hashlib.blake2b(msgspec.json.encode(alike), digest_size=8).digest()
 
 
 def is_stored_whole(last: bytes | None, record: Record) -> bool:
     """Return whether a record is stored whole, given the gist of its subject's last one."""
-    return bool(record.outcomes) or last != gist(record.decision)
+    return bool(record.outcomes) or last != gist_of(record)
 
 
-def prolonged(before: Streak | None, record: Record) -> Streak:
-    """Return the streak with one more record."""
+def gist_of(record: Record) -> bytes:
+    return gist(record.decision, has_readings=record.has_readings)
+
+
+class Sentence(NamedTuple):
+    """The latest sentence about a subject, and when it became that; None if it is the record's own."""
+
+    text: str
+    changed_at: float | None = None
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """Return the latest sentence of a record and its streak."""
+        return cls(record.reason.sentence, record.changed_at)
+
+    def then(self, record: Record) -> "Sentence":
+        """Return the sentence after one more record."""
+        text = record.decision.reason.sentence
+        return self if text == self.text else Sentence(text, record.at)
+
+
+def prolonged(before: Streak | None, record: Record, sentence: Sentence) -> Streak:
+    """Return the streak with one more record; `sentence` is the one after it."""
     times = 1 if before is None else before.times + 1
-    return Streak(times, record.at, record.decision.reason, record.inputs_hash)
+    return Streak(times, record.at, record.decision.reason, record.inputs_hash, sentence.changed_at)
 
 
 def merged(before: Streak | None, after: Streak | None) -> Streak | None:

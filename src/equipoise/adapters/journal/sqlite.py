@@ -12,8 +12,9 @@ import msgspec
 from equipoise.adapters.http import one_line
 from equipoise.adapters.journal import schema
 from equipoise.adapters.journal.records import (
+    Sentence,
     Subject,
-    gist,
+    gist_of,
     is_stored_whole,
     merged,
     pack,
@@ -31,7 +32,9 @@ BUSY_MILLISECONDS = 1000
 SETTLE_SECONDS = 60.0
 """How long a streak is counted in memory before it is written, and how often old records are deleted."""
 
-_LAST = "SELECT id, gist FROM records WHERE balancer = ? AND subject = ? ORDER BY seq DESC LIMIT 1"
+_LAST = (
+    "SELECT id, gist, brief, streak FROM records WHERE balancer = ? AND subject = ? ORDER BY seq DESC LIMIT 1"
+)
 _PUT = """
 INSERT INTO records (id, balancer, subject, reason, until, gist, brief) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET reason = excluded.reason, gist = excluded.gist, brief = excluded.brief
@@ -49,6 +52,7 @@ class _NewRow(NamedTuple):
 class _Last(NamedTuple):
     id: str
     gist: bytes
+    sentence: Sentence = Sentence("")
 
 
 class SqliteJournal:
@@ -190,13 +194,29 @@ class SqliteJournal:
         subject = subject_of(record)
         last = self._last.get(subject)
         if last is None:
-            found = connection.execute(_LAST, subject).fetchone()
-            last = self._last[subject] = _Last(*found) if found else _Last("", b"")
+            last = self._last_in(connection, subject)
         if is_whole or is_stored_whole(last.gist, record):
-            self._last[subject] = _Last(record.id, gist(record.decision))
+            self._last[subject] = _Last(record.id, gist_of(record), Sentence(record.decision.reason.sentence))
             return True
-        self._streaks[last.id] = prolonged(self._streaks.get(last.id), record)
+        last = self._last[subject] = last._replace(sentence=last.sentence.then(record))
+        self._streaks[last.id] = prolonged(self._streaks.get(last.id), record, last.sentence)
         return False
+
+    def _last_in(self, connection: sqlite3.Connection, subject: Subject) -> _Last:
+        """Return the last record of a subject in the file; its sentence may still be in memory only."""
+        found = connection.execute(_LAST, subject).fetchone()
+        if found is None:
+            return _Last("", b"")
+        name, gist, brief, streak = found
+        if name in self._streaks:
+            since = self._streaks[name]
+            return _Last(name, gist, Sentence(since.reason.sentence, since.changed_at))
+        try:
+            record = unpack(brief, Record)
+            record = msgspec.structs.replace(record, streak=unpack(streak, Streak) if streak else None)
+        except schema.DamagedRow:  # its readers name the damage; here its sentence counts as another one
+            return _Last(name, gist)
+        return _Last(name, gist, Sentence.of(record))
 
     def _cut(self, rows: Sequence[_NewRow]) -> Iterator[list[_NewRow]]:
         """Split records into transactions that the log has room for, mostly one."""
@@ -264,5 +284,5 @@ def _row(record: Record, bounds: schema.Bounds) -> _NewRow:
         if len(inputs) > bounds.write_bytes_max:
             inputs = None
     said, reason = record.decision, record.decision.reason.code.value
-    columns = (record.id, record.balancer, said.subject, reason, record.at, gist(said), brief)
+    columns = (record.id, record.balancer, said.subject, reason, record.at, gist_of(record), brief)
     return _NewRow(record.id, columns, inputs, len(brief) + len(inputs or b"") + 200)

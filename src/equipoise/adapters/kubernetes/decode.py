@@ -45,6 +45,7 @@ from equipoise.core.cluster import (
     Pdb,
     Pod,
     Requirement,
+    RulesCondition,
     Selector,
     Workload,
     WorkloadRef,
@@ -85,7 +86,8 @@ class Decoder:
         meta, spec, status, share = raw.metadata, raw.spec, raw.status, self.pool.share
         ready = _condition(status.conditions, "Ready")
         target = _condition(status.conditions, "DisruptionTarget")
-        restarts, restarted_at = self._restarts(meta, status.containerStatuses, status.initContainerStatuses)
+        statuses = [*(status.containerStatuses or ()), *(status.initContainerStatuses or ())]
+        restarts, restarted_at = self._restarts(meta, statuses)
         annotations, created_at = meta.annotations or {}, self._time(meta, meta.creationTimestamp)
         return Pod(
             namespace=share(meta.namespace),
@@ -111,7 +113,7 @@ class Decoder:
             is_mirror=MIRROR_ANNOTATION in annotations,
             is_disruption_target=target is not None and target.status == "True",
             resize=resize_of(spec, status),
-            oom_kills=self._oom_kills(meta, status.containerStatuses, status.initContainerStatuses),
+            oom_kills=self._oom_kills(meta, statuses),
         )
 
     def node(self, raw: RawNode) -> Node:
@@ -128,6 +130,7 @@ class Decoder:
             memory_bytes=self._quantity(meta, sizes.get("memory"), parse_bytes) or 0.0,
             pods_max=int(self._quantity(meta, sizes.get("pods"), parse_bytes) or 0),
             labels=self._labels(meta),
+            rules=rules_condition(raw.status.conditions),
         )
 
     def workload(self, raw: RawWorkload, kind: str) -> Workload:
@@ -281,10 +284,10 @@ class Decoder:
         self.pool.put(key, made)
         return made
 
-    def _restarts(self, meta: ObjectMeta, *lists: list[ContainerStatus] | None) -> tuple[int, float | None]:
+    def _restarts(self, meta: ObjectMeta, statuses: list[ContainerStatus]) -> tuple[int, float | None]:
         """Count restarts and find the latest: the end of the last run, or the start of this one."""
         count, times = 0, []
-        for status in (s for statuses in lists for s in statuses or ()):
+        for status in statuses:
             if status.restartCount > 0:
                 count += status.restartCount
                 last = status.lastState.terminated if status.lastState else None
@@ -293,17 +296,12 @@ class Decoder:
                 times += [self._time(meta, now.startedAt if now else None)]
         return count, max((moment for moment in times if moment is not None), default=None)
 
-    def _oom_kills(
-        self, meta: ObjectMeta, *lists: list[ContainerStatus] | None
-    ) -> tuple[tuple[str, float], ...]:
+    def _oom_kills(self, meta: ObjectMeta, statuses: list[ContainerStatus]) -> tuple[tuple[str, float], ...]:
         """Return the containers whose last run, or this one, ended out of memory, and when."""
-        found = []
-        for status in (s for statuses in lists for s in statuses or ()):
-            for state in (status.state, status.lastState):
-                ended = state.terminated if state else None
-                if ended is not None and ended.reason == "OOMKilled":
-                    found.append((status.name, self._time(meta, ended.finishedAt) or 0.0))
-        return tuple(found)
+        states = ((each.name, state) for each in statuses for state in (each.state, each.lastState) if state)
+        ended = ((name, state.terminated) for name, state in states if state.terminated)
+        killed = ((name, end.finishedAt) for name, end in ended if end.reason == "OOMKilled")
+        return tuple((name, self._time(meta, at) or 0.0) for name, at in killed)
 
     def _metric(self, meta: ObjectMeta, spec: MetricSpec) -> HpaMetric:
         source = spec.resource or spec.containerResource or spec.pods or spec.object or spec.external
@@ -383,13 +381,18 @@ def _condition(conditions: list[RawCondition] | None, kind: str) -> RawCondition
     return next((condition for condition in conditions or () if condition.type == kind), None)
 
 
-def _has_local_storage(volumes: Iterable[Volume], expendable: str) -> bool:
-    """Return whether the pod has local storage, as the descheduler defines it.
-
-    Volumes that the cluster autoscaler may lose do not count.
-    """
-    names = expendable.split(",") if expendable else ()
-    return any(
-        (volume.emptyDir is not None or volume.hostPath is not None) and volume.name not in names
-        for volume in volumes
+def rules_condition(conditions: list[RawCondition] | None) -> RulesCondition | None:
+    """Return what a node's agent has reported about its rules; None where it has not."""
+    found = _condition(conditions, RulesCondition.TYPE)
+    if found is None:
+        return None
+    return RulesCondition(
+        found.status, found.reason, found.message, reported_at=time_or_none(found.lastHeartbeatTime)
     )
+
+
+def _has_local_storage(volumes: Iterable[Volume], expendable: str) -> bool:
+    """Return whether a pod has local storage, as for the descheduler; expendable volumes do not count."""
+    names = expendable.split(",") if expendable else ()
+    local = (volume for volume in volumes if volume.emptyDir is not None or volume.hostPath is not None)
+    return any(volume.name not in names for volume in local)

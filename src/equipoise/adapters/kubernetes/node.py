@@ -13,7 +13,7 @@ import msgspec
 
 from equipoise.adapters.kubernetes.actions import Taint
 from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.decode import Decoder, time_or_none
+from equipoise.adapters.kubernetes.decode import Decoder, rules_condition, time_or_none
 from equipoise.adapters.kubernetes.kinds import NODES, ResourceKind, cluster_key
 from equipoise.adapters.kubernetes.structs import (
     ObjectMeta,
@@ -24,7 +24,7 @@ from equipoise.adapters.kubernetes.structs import (
     Resources,
     resize_condition,
 )
-from equipoise.core.cluster import Owner
+from equipoise.core.cluster import Owner, RulesCondition
 from equipoise.core.errors import DECODE_ERRORS
 from equipoise.core.quantity import NANO, Quantity
 from equipoise.ports.node import Counters, NodeContainer, NodeCounters, NodePod, NodeReading
@@ -72,6 +72,8 @@ class ObservedNode(msgspec.Struct, frozen=True, gc=False):
     resource_version: str
     labels: tuple[tuple[str, str], ...]
     is_disabled: bool
+    rules: RulesCondition | None
+    """What an agent has reported about its rules."""
 
 
 class _RawTaint(msgspec.Struct, gc=False):
@@ -83,15 +85,21 @@ class _NodeSpecWithTaints(msgspec.Struct, gc=False):
     taints: list[_RawTaint] | None = None
 
 
+class _NodeConditions(msgspec.Struct, gc=False):
+    conditions: list[RawCondition] | None = None
+
+
 class _RawNodeWithTaints(msgspec.Struct, gc=False):
     metadata: ObjectMeta
     spec: _NodeSpecWithTaints = msgspec.field(default_factory=_NodeSpecWithTaints)
+    status: _NodeConditions = msgspec.field(default_factory=_NodeConditions)
 
 
 def _node(_: Decoder, raw: _RawNodeWithTaints) -> ObservedNode:
     meta, labels = raw.metadata, tuple((raw.metadata.labels or {}).items())
     is_disabled = any((one.key, one.effect) == TAINT[:2] for one in raw.spec.taints or ())
-    return ObservedNode(meta.name, meta.uid, meta.resourceVersion, labels, is_disabled)
+    rules = rules_condition(raw.status.conditions)
+    return ObservedNode(meta.name, meta.uid, meta.resourceVersion, labels, is_disabled, rules)
 
 
 def _pod(_: Decoder, raw: _RawPodOnNode) -> NodePod:

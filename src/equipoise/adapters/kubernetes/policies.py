@@ -9,7 +9,7 @@ hash of the spec stands for the generation, and an annotation holds the hash tha
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -226,6 +226,24 @@ def _served(client: Client, group: str, version: str, plural: str) -> Definition
         return Definition(Standing.ABSENT, note=f"{name} is not installed")
     note = f"the owner of {name} is unknown: the right to get that {DEFINITIONS[:-1]} is missing"
     return Definition(Standing.FOREIGN, f"{plural}/status" in names, note)
+
+
+class ListedPolicies:
+    """The custom resources of several kinds, listed anew each time; a kind that is not installed has none."""
+
+    def __init__(self, client: Client, kinds: Iterable[DefinedKind]) -> None:
+        self._client = client
+        self._kinds = {kind.name: (kind, KubernetesPolicies(client, kind)) for kind in kinds}
+
+    def policies(self) -> Sequence[PolicyObject]:
+        return [policy for _, each in self._kinds.values() for policy in each.listed_if_installed()]
+
+    def standing(self, kind: str) -> Standing:
+        defined, _ = self._kinds[kind]
+        return look_at(self._client, defined.group, defined.version, defined.plural).standing
+
+    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
+        self._kinds[policy.ref.kind][1].write_status(policy, status)
 
 
 ANALYTICS = custom_resources("analysis.crane.io", "v1alpha1", "Analytics", "analytics")

@@ -87,6 +87,7 @@ class RawCondition(msgspec.Struct, gc=False):
     type: str
     status: str
     lastTransitionTime: str | None = None
+    lastHeartbeatTime: str | None = None
     reason: str = ""
     message: str = ""
 

@@ -5,222 +5,137 @@ Columns of text to numbers, all rows at once; only odd ones (NaN, 1e-5, 250m) ar
 
 import csv
 import io
-import math
+import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
-from datetime import UTC, datetime
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import numpy as np
-import numpy.typing as npt
 
-from equipoise.core.errors import DECODE_ERRORS, BadInput
-from equipoise.core.quantity import parse_typed_cores
+from equipoise.adapters.sample_files.fields import (
+    Bytes,
+    Field,
+    Places,
+    UnreadableField,
+    completed,
+    decimals,
+    distinct,
+    moments,
+    numbers,
+    read_memory,
+)
+from equipoise.adapters.sample_files.headers import Header, read_header
+from equipoise.core.errors import BadInput
 from equipoise.stats.samples import (
-    COLUMNS,
+    CONTAINER,
     LABELS,
-    NAME_LENGTH_MAX,
     NEEDED,
     ROWS_MAX,
+    Column,
     Samples,
     WordNumbers,
+    added_up,
     expected,
-    is_name,
     named,
 )
 
-Bytes = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.intp]
-Numbers = npt.NDArray[np.float64]
-
-WIDTH_MAX = 24
-"""Longer numbers are read one by one."""
-_ISO = "dddd-dd-dd.dd:dd:dd"
-
-
-class Field(NamedTuple):
-    """One column of a block of text: where each row's field starts and ends."""
-
-    text: Bytes
-    start: Places
-    end: Places
-
-    def word(self, row: int) -> str:
-        return bytes(self.text[self.start[row] : self.end[row]]).decode("utf-8", "replace").strip()
-
-
-class UnreadableField(ValueError):  # noqa: N818 - reads as a fact
-    """A field that can't be read, and in which row of the block it is."""
-
-    def __init__(self, row: int, word: str) -> None:
-        super().__init__(word)
-        self.row = row
-        self.word = word
-
-
-def numbers(field: Field) -> Numbers:
-    """Return decimal numbers; an empty field is unknown."""
-    return _completed(field, *_decimals(field), read_number)
-
-
-def _completed(
-    field: Field, found: Numbers, is_odd: npt.NDArray[np.bool_], read: Callable[[str], float]
-) -> Numbers:
-    for row in np.flatnonzero(is_odd).tolist():
-        try:
-            found[row] = read(field.word(row))
-        except DECODE_ERRORS:
-            raise UnreadableField(row, field.word(row)) from None
-    return found
-
-
-def _decimals(field: Field) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """Return what is digits with at most one point as numbers; mark the rows that are something else."""
-    widths = field.end - field.start
-    columns = _columns_of(field, min(int(widths.max(initial=1)), WIDTH_MAX))
-    points, is_odd = np.zeros(len(widths), np.int8), widths > WIDTH_MAX
-    for place, letters in enumerate(columns):
-        is_point = letters == ord(".")
-        points += is_point
-        is_odd |= ((letters - np.uint8(ord("0"))) > 9) & ~is_point & (place < widths)  # noqa: PLR2004 - no digit
-    is_odd |= (points > 1) | (points >= widths)  # a point alone is how some write that nothing is known
-    columns[:, is_odd] = ord("0")
-    return _words(columns).astype(np.float64), is_odd
-
-
-def _columns_of(field: Field, width: int) -> Bytes:
-    """Return the first letter of every row's field, the second, and so on; zeros after its end."""
-    widths, last = field.end - field.start, len(field.text) - 1
-    columns = np.zeros((width, len(widths)), np.uint8)
-    for place in range(width):
-        columns[place] = np.where(place < widths, field.text[np.minimum(field.start + place, last)], 0)
-    return columns
-
-
-def _words(columns: Bytes) -> npt.NDArray[np.bytes_]:
-    return np.ascontiguousarray(columns.T).view(f"S{len(columns)}")[:, 0]
-
-
-def read_number(word: str) -> float:
-    """Read one number of any form: NaN, 1e-5, 250m. Raises ValueError."""
-    if not word:
-        return math.nan
-    if "_" in word:  # Python would read 1_5 as 15
-        raise ValueError(word)
-    with suppress(ValueError):
-        return float(word)
-    # One below nothing is read, and dropped like any other such sample.
-    return -parse_typed_cores(word[1:]) if word.startswith("-") else parse_typed_cores(word)
-
-
-def moments(field: Field) -> Numbers:
-    """Read times: Unix seconds, or ISO 8601, which is UTC where it names no zone."""
-    if not len(field.start):
-        return np.zeros(0)
-    found, is_odd = _iso(field) if _is_calendar(field.word(0)) else _decimals(field)
-    return _completed(field, found, is_odd, _moment)
-
-
-def _moment(word: str) -> float:
-    if _is_calendar(word):
-        return read_moment(word)
-    found = math.nan if word[-1:].isalpha() else read_number(word)
-    if not math.isfinite(found):
-        raise ValueError(word)
-    return found
-
-
-def _is_calendar(word: str) -> bool:
-    """Whether it looks like a day, and not like a number."""
-    return "-" in word.removeprefix("-") and "e-" not in word.lower()
-
-
-def _iso(field: Field) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """Return `2026-01-31T12:00:00Z`, the form that nearly all files have, in seconds; mark other rows."""
-    columns = _columns_of(field, len(_ISO) + 1)
-    widths = field.end - field.start
-    is_odd = (widths != len(_ISO)) & ((widths != len(_ISO) + 1) | (columns[-1] != ord("Z")))
-    for letters, form in zip(columns, _ISO, strict=False):
-        if form == "d":
-            is_odd |= (letters - np.uint8(ord("0"))) > 9  # noqa: PLR2004 - a digit
-        else:
-            is_odd |= ~np.isin(letters, list(b"Tt " if form == "." else form.encode()))
-    columns[_ISO.index(".")] = ord("T")
-    columns[: len(_ISO), is_odd] = np.frombuffer(b"1970-01-01T00:00:00", np.uint8)[:, None]
-    try:
-        return _words(columns[: len(_ISO)]).astype("datetime64[s]").astype(np.float64), is_odd
-    except ValueError:  # a day or an hour that there is not: read one by one, it is found and named
-        return np.zeros(len(widths)), np.ones(len(widths), np.bool_)
-
-
-def read_moment(word: str) -> float:
-    """Read one time of any form of ISO 8601. Raises one of `DECODE_ERRORS`."""
-    moment = datetime.fromisoformat(word)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
 BLOCK_BYTES = 16 * 1024 * 1024
 SIZE_MAX_BYTES = 8 * 1024**3
-HEADER_BYTES_MAX = 4096
-GZIP_MARK = b"\x1f\x8b"
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+HEADER_BYTES_MAX = 1 << 20
+SEPARATOR = re.compile(rb'"?sep=,"?')
+LOOKED_AT = 20
+"""Rows by which a column of a wide file is judged to be text."""
+SECONDS_MAX = 1e11
+"""Larger times, where they may be milliseconds, are."""
 _COMMA, _NEWLINE, _RETURN = ord(","), ord("\n"), ord("\r")
 _QUOTED, _AS_WRITTEN = str.maketrans(",\n\r", "\x01\x02\x03"), str.maketrans("\x01\x02\x03", ",\n\r")
 """What stands for a comma and a line's end between quotes: nothing that a name or a number may have."""
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def read_csv(path: str, on_bytes: Callable[[int], None] | None = None) -> Samples:
-    """Read a file with a header of known columns; `-` is standard input."""
+    """Read a file with a header; `-` is standard input."""
+    with opened(path) as file:
+        return read_rows(path, file, on_bytes)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[IO[bytes]]:
+    """Open a file, or standard input for `-`; BadInput says why it cannot be read."""
     try:
         if path == "-" and sys.stdin is None:
             raise BadInput("-: standard input is closed")
         with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
-            return _read(path, file, on_bytes or (lambda _: None))
+            yield file
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}") from error
 
 
-def _read(path: str, file: IO[bytes], on_bytes: Callable[[int], None]) -> Samples:
-    header = file.readline(HEADER_BYTES_MAX)
-    columns = _columns(path, header)
+def read_rows(
+    path: str, file: IO[bytes], on_bytes: Callable[[int], None] | None = None, begin: bytes = b""
+) -> Samples:
+    """Read an open CSV file; by how it begins, a file for another command is recognised."""
+    return _read(path, file, on_bytes or (lambda _: None), begin)
+
+
+def _read(path: str, file: IO[bytes], on_bytes: Callable[[int], None], begin: bytes = b"") -> Samples:
+    line, first = 1, file.readline(HEADER_BYTES_MAX)
+    if SEPARATOR.fullmatch(first.strip()):  # for Excel: the header comes after it
+        line, first = 2, file.readline(HEADER_BYTES_MAX)
+    header = read_header(path, first, line, begin)
+    columns = header.names
+    if header.series is not None:
+        columns += ["value", *header.series.labels]
     parts: list[dict[str, np.ndarray]] = []
-    names: dict[str, WordNumbers] = {label: {} for label in LABELS if label in columns}
-    line, rows = 2, 0
+    names: dict[str, WordNumbers] = {label: {} for label in (*LABELS, CONTAINER) if label in columns}
+    line, rows = line + 1, 0
     for block in _blocks(path, file):
-        fields, lines, count = _rows(path, block, len(columns), line)
-        rows += len(lines)
+        fields, lines, count = _rows(path, block, len(header.columns), line)
+        if header.series is not None and not parts:
+            header = _without_text(path, header, fields)
+        part = _parsed(path, header, fields, names, lines)
+        rows += len(part["timestamp"])
         if rows > ROWS_MAX:
             raise BadInput(f"{path}: expected at most {ROWS_MAX:,} rows")
-        parts.append(_parsed(path, dict(zip(columns, fields, strict=True)), names, lines))
+        parts.append(part)
         line += count
         on_bytes(len(block))
-    return Samples.joined(parts, names, columns)
+    found = Samples.joined(parts, names, columns)
+    if header.series is None:
+        return replace(found, notes=header.notes)
+    if header.series.has_twice:
+        found = added_up(found)
+    return replace(found, shape=header.series.shape, notes=header.notes)
 
 
-def _columns(path: str, header: bytes) -> list[str]:
-    expected = "expected a header such as timestamp,value or timestamp,namespace,workload,pod,value"
-    if header.startswith(UTF16_MARKS):
-        raise BadInput(f"{path}: line 1: {expected} in UTF-8, got UTF-16")
-    if header.startswith(GZIP_MARK):
-        raise BadInput(f"{path}: line 1: {expected}, got gzip; unpack it, such as by zcat into --from -")
-    text = header.decode("utf-8-sig", "replace").strip()
-    if not text:
-        raise BadInput(f"{path}: line 1: {expected}, got {'an empty line' if header else 'an empty file'}")
-    columns = [COLUMNS.get(name.strip().strip('"').lower(), "") for name in text.split(",")]
-    for name, column in zip(text.split(","), columns, strict=True):
-        if not column:
-            hint = "; columns are separated by commas" if {";", "\t"} & set(name) else ""
-            got = f"got the column {name.strip()[:60]!r}{hint}"
-            raise BadInput(f"{path}: line 1: {expected}, {got}")
-        if columns.count(column) > 1:
-            raise BadInput(f"{path}: line 1: {expected}, got {column} twice")
-    for needed in ("timestamp", "value"):
-        if needed not in columns:
-            raise BadInput(f"{path}: line 1: {expected}, without {needed}")
-    return columns
+def _without_text(path: str, header: Header, fields: list[Field]) -> Header:
+    """Return the header of a wide file without the columns that begin with text."""
+    assert header.series is not None, "the file is wide"
+    kept, odd = [], []
+    for number, place in enumerate(header.places):
+        field = fields[place]
+        try:
+            numbers(Field(field.text, field.start[:LOOKED_AT], field.end[:LOOKED_AT]))
+        except UnreadableField as error:
+            odd.append(error.word)
+        else:
+            kept.append(number)
+    if not odd:
+        return header
+    if not kept:
+        raise BadInput(f"{path}: line 2: value: {expected('value', odd[0])}")
+    series = header.series
+    labels = {label: [words[number] for number in kept] for label, words in series.labels.items()}
+    columns = "a column of text" if len(odd) == 1 else f"{len(odd)} columns of text"
+    note = f"{path}: ignored {columns}, such as {odd[0][:40]!r}"
+    return replace(
+        header,
+        series=replace(series, labels=labels),
+        places=tuple(header.places[number] for number in kept),
+        notes=(*header.notes, note),
+    )
 
 
 def _blocks(path: str, file: IO[bytes]) -> Iterator[bytes]:
@@ -279,44 +194,54 @@ def _unquoted(block: bytes) -> bytes:
 
 
 def _parsed(
-    path: str, fields: dict[str, Field], names: dict[str, WordNumbers], lines: Places
+    path: str, header: Header, fields: list[Field], names: dict[str, WordNumbers], lines: Places
 ) -> dict[str, np.ndarray]:
     parsed: dict[str, np.ndarray] = {}
-    for column, field in fields.items():
-        try:
-            if column in names:
-                parsed[column] = named(names[column], *_distinct(field, is_needed=column in NEEDED))
-            else:
-                parsed[column] = moments(field) if column == "timestamp" else numbers(field)
-        except UnreadableField as error:
-            what = expected(column, error.word.translate(_AS_WRITTEN))
-            raise BadInput(f"{path}: line {lines[error.row]}: {column}: {what}") from error
+    for column, field in zip(header.columns, fields, strict=True):
+        if column is not None:
+            with _at_its_line(path, column.name, lines):
+                parsed[column.name] = _column(column, field, names)
+    times = parsed["timestamp"]
+    if header.may_be_milliseconds and len(times) and times.min() > SECONDS_MAX:
+        parsed["timestamp"] = times / 1000
     assert all(len(column) == len(lines) for column in parsed.values()), "a value for each row"
-    return parsed
+    return parsed if header.series is None else _series(path, header, fields, names, lines, parsed)
 
 
-def _distinct(field: Field, *, is_needed: bool) -> tuple[Places, list[str]]:
-    """Return each row's number among the distinct texts of a field, and those texts, which must be names.
+@contextmanager
+def _at_its_line(path: str, column: str, lines: Places) -> Iterator[None]:
+    try:
+        yield
+    except UnreadableField as error:
+        what = expected(column, error.word.translate(_AS_WRITTEN))
+        raise BadInput(f"{path}: line {lines[error.row]}: {column}: {what}") from error
 
-    It takes time in proportion to the bytes of the field: shorter rows are left out as soon as they end.
-    """
-    widths = field.end - field.start
-    width_max = int(widths.max(initial=0))
-    if width_max > NAME_LENGTH_MAX:
-        row = int(widths.argmax())
-        raise UnreadableField(row, field.word(row))
-    marks = widths.astype(np.uint64)
-    order = np.argsort(widths, kind="stable")
-    firsts = np.searchsorted(widths[order], np.arange(width_max), side="right").tolist()
-    with np.errstate(over="ignore"):
-        for place, first in enumerate(firsts):
-            rows = order[first:] if first else slice(None)
-            letter = field.text[field.start[rows] + place].astype(np.uint64) + np.uint64(1)
-            mark = marks[rows]
-            marks[rows] = (mark ^ letter) * _MIX ^ (mark >> np.uint64(29))
-    _, first, inverse = np.unique(marks, return_index=True, return_inverse=True)
-    words = [field.word(row) for row in first.tolist()]
-    for row, word in zip(first.tolist(), words, strict=True):
-        if not is_name(word, is_needed=is_needed):
-            raise UnreadableField(row, word)
-    return inverse.astype(np.intp), words
+
+def _column(column: Column, field: Field, names: dict[str, WordNumbers]) -> np.ndarray:
+    if column.name in names:
+        return named(names[column.name], *distinct(field, is_needed=column.name in NEEDED))
+    if column.name == "timestamp":
+        return moments(field)
+    found = completed(field, *decimals(field), read_memory) if column.name == "memory" else numbers(field)
+    return found if column.factor == 1 else found * column.factor
+
+
+def _series(
+    path: str,
+    header: Header,
+    fields: list[Field],
+    names: dict[str, WordNumbers],
+    lines: Places,
+    parsed: dict[str, np.ndarray],
+) -> dict[str, np.ndarray]:
+    """Return a row for each cell of a wide file that has a number: an empty one is no sample."""
+    assert header.series is not None, "the file is wide"
+    table = np.empty((len(lines), len(header.places)))
+    for number, place in enumerate(header.places):
+        with _at_its_line(path, "value", lines):
+            table[:, number] = numbers(fields[place])
+    row, series = np.nonzero(~np.isnan(table))
+    found = {"timestamp": parsed["timestamp"][row], "value": table[row, series]}
+    for label, words in header.series.labels.items():
+        found[label] = named(names[label], np.arange(len(words)), words)[series]
+    return found

@@ -9,20 +9,24 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from equipoise.adapters.sample_files.csv import read_moment, read_number
+from equipoise.adapters.sample_files.fields import read_memory, read_moment, read_number
+from equipoise.adapters.sample_files.headers import listed
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.stats.samples import (
-    COLUMNS,
+    CONTAINER,
     LABELS,
     NEEDED,
     ROWS_MAX,
+    Column,
     Samples,
     WordNumbers,
+    column_of,
     expected,
     is_name,
     named,
@@ -50,16 +54,18 @@ def read_parquet(path: str) -> Samples:
         ) from error
     parts: list[dict[str, Any]] = []
     names: dict[str, WordNumbers] = {}
-    columns: dict[str, str] = {}
+    columns: dict[Column, str] = {}
+    ignored: list[str] = []
     rows = 0
     try:
         for name in _files(path):
             footer = parquet.read_metadata(name)
-            found = _columns(path, footer)
+            found, ignored = _columns(path, footer)
             if parts and list(found) != list(columns):
                 raise BadInput(f"{path}: expected the same columns in every file, got others in {name}")
             columns = found
-            names = names or {label: {} for label in LABELS if label in columns}
+            labels = {column.name for column in columns} & {*LABELS, CONTAINER}
+            names = names or {label: {} for label in (*LABELS, CONTAINER) if label in labels}
             rows += sum(footer.row_group(number).num_rows for number in range(footer.num_row_groups))
             if rows > ROWS_MAX:
                 raise BadInput(f"{path}: expected at most {ROWS_MAX:,} rows, got {rows:,}")
@@ -72,7 +78,8 @@ def read_parquet(path: str) -> Samples:
         raise BadInput(f"{path}: {error.column}: {error.what}") from error
     except (OSError, pa.ArrowException, *DECODE_ERRORS) as error:
         raise BadInput(f"{path}: expected a Parquet file: {' '.join(str(error).split())[:200]}") from error
-    return Samples.joined(parts, names, list(columns))
+    notes = (f"{path}: ignored {listed(ignored)}",) if ignored else ()
+    return replace(Samples.joined(parts, names, [column.name for column in columns]), notes=notes)
 
 
 class _Odd(Exception):  # noqa: N818 - reads as a fact
@@ -91,26 +98,29 @@ def _files(path: str) -> list[str]:
     return found
 
 
-def _columns(path: str, footer: Any) -> dict[str, str]:
-    """Return the file's name of each known column; judge by the footer what reading them would take."""
+def _columns(path: str, footer: Any) -> tuple[dict[Column, str], list[str]]:
+    """Return the file's name of each known column, and the others; judge by the footer what reading takes."""
     schema = footer.schema.to_arrow_schema()
-    columns: dict[str, str] = {}
+    columns: dict[Column, str] = {}
+    ignored = []
     for name in schema.names:
-        column = COLUMNS.get(name.strip().lower())
+        column = column_of(name)
         if column is None:
-            raise BadInput(f"{path}: expected the columns timestamp and value, got {name!r} too")
-        if column in columns:
-            raise BadInput(f"{path}: expected the columns timestamp and value, got {column} twice")
-        columns[column] = name
+            ignored.append(name)
+        elif column.name in {known.name for known in columns}:
+            raise BadInput(f"{path}: expected the columns timestamp and value, got {column.name} twice")
+        else:
+            columns[column] = name
     for needed in ("timestamp", "value"):
-        if needed not in columns:
-            raise BadInput(f"{path}: expected the columns timestamp and value, without {needed}")
+        if needed not in {known.name for known in columns}:
+            got = f", got {ignored[0]!r}" if ignored else ""
+            raise BadInput(f"{path}: expected the columns timestamp and value, without {needed}{got}")
     flat = {leaf.path for leaf in _leaves(footer) if not leaf.max_repetition_level and not _is_long(leaf)}
     for column, name in columns.items():
         if name not in flat:  # a row may unpack to any number of values
-            raise _Odd(column, schema.field(name).type)
-    _expect_size(path, footer, len(columns))
-    return columns
+            raise _Odd(column.name, schema.field(name).type)
+    _expect_size(path, footer, len(schema.names))
+    return columns, ignored
 
 
 def _expect_size(path: str, footer: Any, columns: int) -> None:
@@ -133,10 +143,15 @@ def _is_long(leaf: Any) -> bool:
     return bool(leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" and leaf.length > DECIMAL_BYTES_MAX)
 
 
-def _parts(file: Any, columns: dict[str, str], names: dict[str, WordNumbers]) -> Iterator[dict[str, Any]]:
+def _parts(file: Any, columns: dict[Column, str], names: dict[str, WordNumbers]) -> Iterator[dict[str, Any]]:
     """Yield the columns of one batch of rows after the other."""
-    for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
-        yield {column: _array(column, batch.column(name), names) for column, name in columns.items()}
+    wanted = list(columns.values())
+    for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False, columns=wanted):
+        part = {column: _array(column.name, batch.column(name), names) for column, name in columns.items()}
+        yield {
+            column.name: found if column.factor == 1 else found * column.factor
+            for column, found in part.items()
+        }
 
 
 def _array(column: str, data: Any, names: dict[str, WordNumbers]) -> Any:
@@ -148,7 +163,7 @@ def _array(column: str, data: Any, names: dict[str, WordNumbers]) -> Any:
     values = None if pa.types.is_dictionary(data.type) else data.to_numpy(zero_copy_only=False)
     if values is None or values.dtype == object:
         codes, words = _distinct(data)
-        read = _moment if column == "timestamp" else read_number
+        read = READERS.get(column, read_number)
         return np.array([np.nan if word is None else _read(column, word, read) for word in words])[codes]
     if values.dtype.kind == "M" and column == "timestamp":
         seconds = values.astype("datetime64[us]").astype(np.int64) / 1e6
@@ -199,3 +214,7 @@ def _moment(word: str) -> float:
     with suppress(ValueError):
         return float(word)
     return read_moment(word)
+
+
+READERS = {"timestamp": _moment, "memory": read_memory}
+"""How a text is read; a column that is not here has cores."""

@@ -133,8 +133,9 @@ class QosScene(Scene):
         done = self._loop.cycle(self.world.now)
         seen, at = done.observation, done.observation.at
         name = self.stage.ids.next(at)
+        inputs, has_readings = (self._asked, seen, done.memory), done.details.has_readings
         self.stage.notes.append(
-            record(BALANCER, self._asked, seen, done.memory, done.decision, at, name, done.outcomes)
+            record(BALANCER, *inputs, done.decision, at, name, done.outcomes, has_readings=has_readings)
         )
 
     def begin(self, at: float) -> None:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event
 from typing import Any
 
-from pydantic import BaseModel
-
 from equipoise.adapters.http import Backoff
 from equipoise.adapters.journal import RecordIds
 from equipoise.adapters.journal.records import WRITER_BITS
@@ -29,7 +27,7 @@ from equipoise.adapters.kubernetes.lease import uptime_seconds
 from equipoise.adapters.kubernetes.node import CRANE_AGENT, NODE, PODS_OF_NODE, TAINT
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies, look_at
 from equipoise.adapters.kubernetes.store import LedgerStore
-from equipoise.core.cluster import Owner, Workload, WorkloadRef
+from equipoise.core.cluster import Owner, RulesCondition, Workload, WorkloadRef
 from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 from equipoise.crd.definition import DefinedKind, Standing
@@ -37,7 +35,8 @@ from equipoise.engine.executor import LeaselessLeadership
 from equipoise.ports import PolicyObject
 from equipoise.ports.node import NodePod
 from equipoise.qos.execute import LedgerEvictor, PodOwner
-from equipoise.qos.policy import GROUP, POD_QOS, QOS_KINDS, VERSION, QosPolicy
+from equipoise.qos.policy import QosPolicy
+from equipoise.qos.status import GROUP, POD_QOS, QOS_KINDS, VERSION, read_spec
 from equipoise.qos.waterlines import QosObject, assemble_valid
 
 
@@ -51,9 +50,8 @@ def read_objects(objects: Iterable[PolicyObject]) -> tuple[QosPolicy, tuple[str,
         if one.unreadable:
             problems.append(f"{where}: the object could not be decoded: {one.unreadable}")
             continue
-        model: type[BaseModel] = next(kind.body["spec"] for kind in QOS_KINDS if kind.name == one.ref.kind)
         try:
-            spec = model.model_validate(dict(one.spec), by_alias=True, by_name=False)
+            spec = read_spec(one.ref.kind, one.spec)
         except DECODE_ERRORS as error:
             problems.append(f"{where}: spec.{explain(error)}")
         else:
@@ -193,6 +191,15 @@ class WatchedNode:
         """Return whether our own taint is on the node."""
         node = self._nodes.cache.get("", self.node)
         return node is not None and node.is_disabled
+
+    def reported_rules(self) -> RulesCondition | None:
+        """Return the node's condition about its rules, as the watch last saw it."""
+        node = self._nodes.cache.get("", self.node)
+        return None if node is None else node.rules
+
+    def report_rules(self, rules: RulesCondition) -> None:
+        """Write the node's condition about its rules, once: a round must not wait for the API server."""
+        self._marks.set_condition(self.node, rules.TYPE, rules.status, rules.reason, rules.message)
 
     def set_scheduling(self, *, is_disabled: bool, sentence: str) -> None:
         """Add our taint and condition to the node, or remove them."""

@@ -4,17 +4,22 @@ An event is written only when something changes: a new reason, an action done, o
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+from msgspec import structs
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from equipoise.adapters.kubernetes import KubernetesActuator
-from equipoise.core.cluster import ObjectRef
+from equipoise.adapters.kubernetes import ApiError, KubernetesActuator
+from equipoise.adapters.kubernetes.actions import HEARTBEAT_SECONDS
+from equipoise.core.cluster import ObjectRef, RulesCondition
 from equipoise.core.decision import DisableScheduling, EnableScheduling, Outcome
 from equipoise.core.errors import EquipoiseError
+from equipoise.ports import Clock
 from equipoise.qos.execute import SUCCEEDED, deviation
+from equipoise.qos.explain import RuleDetails
 from equipoise.qos.loop import NodeCycleReport
 from equipoise.qos.state import QuotaSearch
+from equipoise.qos.waterlines import WaterlineState
 from equipoise.runtime.agent.node_api import WatchedNode
 from equipoise.runtime.logs import FailedTurnLines, Log, description_of, log_failure
 
@@ -142,6 +147,70 @@ class EventReporter:
 
     def _node(self) -> ObjectRef:
         return ObjectRef("v1", "Node", "", self._node_api.node, self._node_api.uid())
+
+
+REPORT_SECONDS = 30.0
+"""The minimum interval between writes of the node's condition about its rules."""
+FORBIDDEN = 403
+FORBIDDEN_SECONDS = 600.0
+"""The interval between attempts while the right to write it is missing."""
+UNKNOWN_ROUNDS = 3
+"""Rounds in a row without any usage before the condition is Unknown: the first one never has one."""
+
+
+class RulesReporter:
+    """Writes which rules are crossed into a condition of the node, which the operator's leader counts.
+
+    It is written when it has changed, and every few minutes so that its age shows whether there still is an
+    agent. A node that has never had a rule has no such condition.
+    """
+
+    def __init__(
+        self, log: Log, node_api: WatchedNode, clock: Clock, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log, self._node_api, self._clock, self._monotonic = log, node_api, clock, monotonic
+        self._due_at = float("-inf")
+        self._unknown_rounds = 0
+        self._error = ""
+
+    def report(self, rules: Mapping[str, RuleDetails]) -> None:
+        """Write the condition if it is due; a failure is logged once."""
+        crossed = {
+            name: None if rule.state == WaterlineState.UNKNOWN else rule.state == WaterlineState.CROSSED
+            for name, rule in rules.items()
+        }
+        wanted = RulesCondition.of(crossed)
+        self._unknown_rounds = self._unknown_rounds + 1 if wanted.status == "Unknown" else 0
+        if 0 < self._unknown_rounds < UNKNOWN_ROUNDS or not self._is_due(wanted):
+            return
+        self._write(wanted)
+
+    def end(self) -> None:
+        """Write that nobody looks any more, if the node has the condition."""
+        if self._node_api.reported_rules() is not None:
+            self._write(RulesCondition("Unknown", "AgentStopped", "the node agent has stopped"))
+
+    def _is_due(self, wanted: RulesCondition) -> bool:
+        before = self._node_api.reported_rules()
+        if self._monotonic() < self._due_at or (before is None and wanted.reason == "NoRules"):
+            return False
+        if before is None or before != structs.replace(wanted, reported_at=before.reported_at):
+            return True
+        return before.reported_at is None or self._clock.now() - before.reported_at >= HEARTBEAT_SECONDS
+
+    def _write(self, wanted: RulesCondition) -> None:
+        wait = REPORT_SECONDS
+        try:
+            self._node_api.report_rules(wanted)
+        except EquipoiseError as error:
+            is_forbidden = isinstance(error, ApiError) and error.status == FORBIDDEN
+            wait = FORBIDDEN_SECONDS if is_forbidden else REPORT_SECONDS
+            if str(error) != self._error:
+                self._log.info("the node's condition is not written", type=wanted.TYPE, error=str(error))
+            self._error = str(error)
+        else:
+            self._error = ""
+        self._due_at = self._monotonic() + wait
 
 
 class AgentMetrics:

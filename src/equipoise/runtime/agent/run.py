@@ -33,7 +33,7 @@ from equipoise.runtime.agent.node_api import (
     crane_conflict,
     ledger_evictor,
 )
-from equipoise.runtime.agent.reporting import AgentMetrics, EventReporter
+from equipoise.runtime.agent.reporting import AgentMetrics, EventReporter, RulesReporter
 from equipoise.runtime.agent.state import Recovery, StateFile
 from equipoise.runtime.http import HttpServer, make_app
 from equipoise.runtime.logs import Log, description_of, log_failure, make_log
@@ -67,7 +67,10 @@ class AgentJournal:
         inputs = self._policy_json[1], done.observation, done.memory
         at = done.observation.at
         name = self._ids.next(at)
-        self._journal.append(record(BALANCER, *inputs, done.decision, at, name, done.outcomes))
+        written = record(
+            BALANCER, *inputs, done.decision, at, name, done.outcomes, has_readings=done.details.has_readings
+        )
+        self._journal.append(written)
 
     @property
     def error(self) -> str:
@@ -149,6 +152,7 @@ class Agent:
         )
         self.gate = EnforcementGate(client, is_enforced=settings.is_enforced, takes_over=settings.takes_over)
         self.reporter = EventReporter(log, self.actuator, self.node_api)
+        self.rules = RulesReporter(log, self.node_api, SystemClock())
         self.recovery = Recovery(self.file, self.loop, self.reporter, self.metrics)
         self.journal = AgentJournal(settings.journal)
         self.runner = LoopRunner(
@@ -216,6 +220,7 @@ class Agent:
         finally:
             try:
                 self.restore("the agent is stopping")
+                self.rules.end()
             finally:
                 server.stop(2.0)
                 self.stop()
@@ -269,6 +274,8 @@ class Agent:
         self.metrics.observe_cycle(report, len(self.loop.state.throttled), cpu_seconds)
         self.metrics.left_out.set(len(self.node_api.problems))
         self.reporter.report(report)
+        if self._denial in {"", PREVIEW}:  # the policies of another agent are its own to report
+            self.rules.report(report.details.rules)
 
     def observe_failure(self, error: Exception, took_seconds: float) -> None:
         del took_seconds

@@ -19,7 +19,7 @@ from equipoise.adapters.kubernetes.cluster import HpaSpecs, KubernetesSelectedPo
 from equipoise.adapters.kubernetes.kubeconfig import SERVICE_ACCOUNT_FOLDER
 from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity
 from equipoise.adapters.kubernetes.pauses import OPERATOR_NAMESPACE, NamespacePauses
-from equipoise.adapters.kubernetes.policies import KubernetesAnalyses, KubernetesPolicies
+from equipoise.adapters.kubernetes.policies import KubernetesAnalyses, KubernetesPolicies, ListedPolicies
 from equipoise.adapters.kubernetes.selectors import parse_selector
 from equipoise.adapters.kubernetes.sizes import CachedSizes
 from equipoise.adapters.kubernetes.store import LedgerStore
@@ -45,6 +45,7 @@ from equipoise.ports import (
 )
 from equipoise.ports.wiring import Batches as BatchesPort
 from equipoise.ports.wiring import Loop, LoopSettings, Wiring
+from equipoise.qos.status import QOS_KINDS, QosStatusLoop
 from equipoise.runtime.layers import Effective
 from equipoise.runtime.logs import Log, make_log
 from equipoise.runtime.metrics import OperatorMetrics, ReflectorMetrics
@@ -210,7 +211,7 @@ def make_operator(
         assert make_loop is not None, f"the settings admit {name}, which the operator does not run"
         loops.append(make_loop(replace(wiring, watch=partial(caches.watch, name)), settings))
     return OperatorProcess(
-        loops=loops,
+        loops=[*loops, *_qos_status_loops(wiring, settings)],
         awaited_by=caches.awaited_by,
         lease=LeasePart(election),
         parts=[*journal_parts, caches],
@@ -223,6 +224,16 @@ def make_operator(
         stopping=stopping,
         log=log,
     )
+
+
+def _qos_status_loops(wiring: OperatorWiring, settings: Settings) -> list[Loop]:
+    """Return the loop that writes the status of the qos kinds, on which agents act; none without nodes."""
+    observes_nodes = any(balancer(name).observes_workloads for name in settings.balancers)
+    if not (observes_nodes and settings.qos.statuses and settings.compat.crane != "off"):
+        return []
+    listed = ListedPolicies(wiring.client, QOS_KINDS)
+    takes_over = settings.compat.crane == "on"
+    return [QosStatusLoop(listed, wiring.cluster, wiring.leadership, takes_over=takes_over)]
 
 
 def operator_namespace(settings: Settings, client: Client) -> str:
