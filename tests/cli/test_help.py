@@ -16,8 +16,7 @@ import yaml
 
 from equipoise import __version__
 from equipoise.cli.commands import app
-from equipoise.cli.examples import EXAMPLES, example_line
-from equipoise.cli.help import summary_of
+from equipoise.cli.help import example_line, examples, summary_of
 from equipoise.core.reason import Code, explanations
 from tests.support.cli.running import clean, command, equipoise
 from tests.support.docs.mistakes import mistake
@@ -42,9 +41,9 @@ def test_a_page_fits_is_complete_and_has_an_example(page: str, columns: int) -> 
     """No line but an example is too long, no summary is cut, and no value is called by its Python type."""
     done = equipoise(*page.split(), "--help", environment={"COLUMNS": str(columns)})
     assert (done.returncode, done.stderr) == (0, "")
-    examples = {f"  {example_line(line)}" for _, line in EXAMPLES[page]}
-    assert [line for line in done.stdout.splitlines() if len(line) > columns and line not in examples] == []
-    assert examples <= set(done.stdout.splitlines())
+    typed = {f"  {example_line(line)}" for _, line in examples()[page]}
+    assert [line for line in done.stdout.splitlines() if len(line) > columns and line not in typed] == []
+    assert typed <= set(done.stdout.splitlines())
     assert "..." not in done.stdout.partition("\n\n")[2]
     assert not re.search(r"<(str|int|float|bool|list)|\[0<=x|\bNone\b", done.stdout)
     words = " ".join(done.stdout.split())
@@ -56,18 +55,17 @@ def test_a_page_fits_is_complete_and_has_an_example(page: str, columns: int) -> 
 
 def test_every_example_is_understood() -> None:
     """Each stands on the page of its command, and every page has one."""
-    assert set(EXAMPLES) == set(PAGES)
+    assert set(examples()) == set(PAGES)
     wrong = {}
-    for page, examples in EXAMPLES.items():
-        assert examples
-        for _, line in examples:
+    for page, some in examples().items():
+        assert some
+        for _, line in some:
             for part in re.split(r"\s[|>]\s", line.replace("source <(equipoise ", "").replace(")", "")):
                 words = tuple(shlex.split(part.removeprefix("equipoise ")))
                 if words[0] in {each.split()[0] for each in PAGES if each} and (found := mistake(words)):
                     wrong[page, line] = found
         assert (
-            all(page.split() == line.split()[: len(page.split())] for _, line in examples)
-            or page == "completion"
+            all(page.split() == line.split()[: len(page.split())] for _, line in some) or page == "completion"
         )
     assert wrong == {}
 

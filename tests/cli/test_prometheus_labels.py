@@ -43,7 +43,7 @@ def test_a_header_that_cannot_be_is_refused_without_its_secret() -> None:
     nobody: Any = None
     with pytest.raises(BadInput) as caught:
         prometheus_metrics(nobody, PrometheusOptions(url=URL, headers=("Authorization: Bearer hush",)))
-    assert str(caught.value) == "--prometheus-header: expected NAME=VALUE, got something else"
+    assert str(caught.value) == "--prometheus-header: expected NAME=VALUE, got another text"
 
 
 def test_every_command_that_reads_usage_takes_it() -> None:

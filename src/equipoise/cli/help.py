@@ -19,7 +19,6 @@ from typing import Annotated, Any, get_args
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from equipoise.cli.examples import EXAMPLES, example_line
 from equipoise.core.errors import did_you_mean
 
 COLUMNS_MIN, COLUMNS_MAX = 50, 120
@@ -193,6 +192,21 @@ def _parsed(parse: Any, ctx: typer.Context, args: list[str], params: Iterable[An
         raise
 
 
+def examples() -> dict[str, list[tuple[str, str]]]:
+    """Return what to type for common needs, by command: the need, and the words behind `equipoise`."""
+    import tomllib
+    from importlib.resources import files
+
+    read = tomllib.loads((files("equipoise.cli") / "examples.toml").read_text(encoding="utf-8"))
+    return {command: [(each["need"], each["line"]) for each in some] for command, some in read.items()}
+
+
+def example_line(line: str, root: str = "equipoise") -> str:
+    """Return an example as it is typed, where the program is called `root`."""
+    whole = line if line.startswith("source ") else f"equipoise {line}"
+    return whole.replace("equipoise ", f"{root} ")
+
+
 def _page(command: Any, ctx: Any) -> Iterator[str]:
     """Yield the lines of a help page."""
     width = max(COLUMNS_MIN, min(shutil.get_terminal_size().columns, COLUMNS_MAX))
@@ -204,7 +218,7 @@ def _page(command: Any, ctx: Any) -> Iterator[str]:
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         yield ""
         yield from _wrapped(" ".join(paragraph.split()), width)
-    for number, (need, line) in enumerate(EXAMPLES.get(" ".join(path), ())):
+    for number, (need, line) in enumerate(examples().get(" ".join(path), ())):
         yield from ("",) if number else ("", "Examples:")
         yield from _wrapped(need, width, "  # ", "  # ")
         yield f"  {example_line(line, root)}"
