@@ -124,6 +124,35 @@ def test_a_table_without_a_price_has_no_money(capsys: pytest.CaptureFixture[str]
         assert "month" not in capsys.readouterr().out.lower()
 
 
+def test_requests_of_a_daemon_set_are_beside_the_replicas_of_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What no HPA scales has a row like any other, counts in the total, and has no bounds of replicas."""
+    sizes = [container("app", ("100m", "1Gi"), ("50m", "512Mi"))]
+    requests = {"containers": [{"name": "app", "requests": {"cpu": "50m", "memory": "512Mi"}}]}
+    agent = decision(
+        "kube-system/agent", recommended=requests, kind="DaemonSet", containers=sizes, numbers={"replicas": 4}
+    )
+    mixed, alone = total_of([*CLUSTER, agent], PRICE), total_of(CLUSTER, PRICE)
+    assert (mixed.workloads, mixed.advised) == (alone.workloads + 1, alone.advised + 1)
+    assert mixed.cpu[1] - alone.cpu[1] == pytest.approx(0.2)
+    assert mixed.memory[1] - alone.memory[1] == 2 * 1024**3
+    for form in ("csv", "wide"):
+        print_advice([*CLUSTER, agent], [60.0] * 6, AdviceOutput(form), PRICE)
+        text = capsys.readouterr().out
+        (line,) = (line for line in text.splitlines() if line.startswith("kube-system/agent"))
+        row = line.split(",") if form == "csv" else re.split(r"  +", line)
+        if form == "csv":
+            assert row[1:6] == ["app", "50m", "512Mi", "100m", "1Gi"]
+            assert row[10:18] == ["DaemonSet", "4", "", "", "", "", "", ""]
+        else:
+            assert row[1:4] == ["DaemonSet", "app", "100m → 50m"]
+            assert "2-128" in text, "the replicas of others"
+            assert "→" not in "".join(row[row.index("critical") + 1 :])
+    print_advice([*CLUSTER, agent], [60.0] * 6, AdviceOutput("html"), PRICE)
+    assert "kube-system/agent<small>DaemonSet</small>" in capsys.readouterr().out
+
+
 def test_names_are_those_of_kubectl(capsys: pytest.CaptureFixture[str]) -> None:
     """In the asked order; what has a group in Kubernetes has it here."""
     _printed("name", order="name")()

@@ -346,8 +346,8 @@ def test_apply_makes_what_is_advised_and_takes_nothing(scene: Scene, tmp_path: P
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
     named = equipoise(*command, "web")
     assert named.returncode == 1
-    assert f"HorizontalPodAutoscaler {scene.namespace}/keda-hpa-web scales it" in named.stderr
-    assert "belongs to testbed: it is left alone. Change it there, or delete it first." in named.stderr
+    taken = f"HorizontalPodAutoscaler {scene.namespace}/keda-hpa-web already scales the workload"
+    assert f"{taken} and is managed by testbed: it is left alone. Change it there" in named.stderr
 
 
 def _outcomes(document: str) -> dict[str, tuple[str, str]]:
@@ -375,7 +375,7 @@ def test_apply_leaves_alone_what_is_taken_paused_or_forbidden(scene: Scene) -> N
         f".spec.maxReplicas of HorizontalPodAutoscaler {namespace}/db was set by an-editor"
     )
     assert (
-        f"ScaledObject {namespace}/web scales it, and belongs to KEDA"
+        f"ScaledObject {namespace}/web already scales the workload and is managed by KEDA"
         in taken["web"].decision.reason.sentence
     )
     assert {name: one["spec"]["maxReplicas"] for name, one in scene.hpas().items()} == {"db": 50}
@@ -394,7 +394,7 @@ def test_apply_leaves_alone_what_is_taken_paused_or_forbidden(scene: Scene) -> N
         if code == "Recommend":
             paused = {"metadata": {"annotations": {"equipoise.dev/paused": "a freeze"}}}
             api.patch(f"/api/v1/namespaces/{namespace}", paused)
-            assert scene.apply("web")["web"].decision.reason.sentence.endswith("is paused: a freeze.")
+            assert scene.apply("web")["web"].decision.reason.sentence.endswith("is paused (a freeze).")
             api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"annotations": None}})
         assert scene.apply("web")["web"].decision.reason.code.value == code
     assert scene.hpas()["web"]["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "equipoise"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.e2e.unscaled import unscaled_workloads
 from tests.testbed import ControlPlane, Kwok, StartPrometheus
 from tests.testbed.scenes import deployment, running_pods
 
@@ -87,6 +88,25 @@ def test_requests_of_a_cluster_have_a_price_and_an_order(options: tuple[str, ...
     page = equipoise(*asked, "-o", "html").stdout
     assert page.startswith("<!doctype html>")
     assert f"{namespace}/web" in page
+
+
+def test_a_plan_without_a_type_has_every_kind_once(
+    options: tuple[str, ...], control_plane: ControlPlane
+) -> None:
+    """Replicas and requests of a Deployment in one row, and the workloads that no HPA scales beside it."""
+    namespace = options[1]
+    control_plane.apply(unscaled_workloads(namespace))
+    done = equipoise("recommendation", "plan", *options, "-o", "csv")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = {row["workload"].rpartition("/")[2]: row for row in csv.DictReader(io.StringIO(done.stdout))}
+    assert len(rows) == len(done.stdout.splitlines()) - 1
+    kinds = {name: row["kind"] for name, row in rows.items()}
+    assert kinds == {"web": "Deployment", "api": "Deployment", "agent": "DaemonSet", "nightly": "CronJob"} | {
+        "TOTAL": ""
+    }
+    assert (rows["web"]["currentCpu"], rows["web"]["cpu"]) == ("2", "575m")
+    assert rows["web"]["maxReplicas"]
+    assert rows["agent"]["maxReplicas"] == rows["agent"]["wouldMaxReplicas"] == ""
 
 
 def test_labels_that_nobody_has_are_said(options: tuple[str, ...]) -> None:

@@ -31,7 +31,10 @@ MEMORY = dict.fromkeys(USED, 1e9)
 
 def _plan(sources: DataSources, **more: Any) -> dict[str, Decision]:
     scope = AdviceScope(**({"algorithm": None, "has_containers": True} | more))
-    return {f"{one.extra['kind']} {one.subject}": one for one in plan(scope, sources, AT)}
+    found = plan(scope, sources, AT)
+    named = {f"{one.extra['kind']} {one.subject}": one for one in found}
+    assert len(named) == len(found), "a workload has one decision"
+    return named
 
 
 def _sources(cluster: FixedCluster, histories: Histories, **more: Any) -> DataSources:

@@ -123,12 +123,12 @@ class Advised(NamedTuple):
 def advised(scope: AdviceScope, sources: DataSources, at: float) -> list[Advised]:
     """Return the advice for all workloads in scope, from the week before `at`, with its facts."""
     check_names(scope.names)
-    request, listed = scope.request, list(sources.cluster.workloads(scope.namespace))
+    request, listed = scope.request, sources.cluster.workloads(scope.namespace)
     batches = [AdviceBatch(request, listed)]
     if request.needs_containers and sources.unscaled is not None:
         others = sources.unscaled(scope.namespace)
         batches.append(AdviceBatch(replace(request, about=AdviceType.RESOURCE), others))
-        listed += others
+        listed = [*listed, *others]
     chosen = {workload.ref for workload in scope.chosen(listed, scope.namespace)}
     if not chosen:
         return []
