@@ -158,7 +158,7 @@ def test_names_are_those_of_kubectl(capsys: pytest.CaptureFixture[str]) -> None:
     _printed("name", order="name")()
     names = capsys.readouterr().out.splitlines()
     assert names[1:3] == ["deployment.apps/checkout-frontend-deployment", "deployment.apps/cart"]
-    assert names[0] in {"cronjob/nightly", "cronjob.batch/nightly"}
+    assert names[0] == "cronjob.batch/nightly"
 
 
 def test_what_would_be_advised_is_dim_and_in_parentheses(

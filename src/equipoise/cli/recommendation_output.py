@@ -23,7 +23,7 @@ from equipoise.cli.recommendation_rows import (
     total_of,
     with_costs,
 )
-from equipoise.core.cluster import API_VERSIONS
+from equipoise.core.cluster import API_VERSIONS, MORE_API_VERSIONS
 from equipoise.core.decision import Decision, plan_document
 from equipoise.core.documents import dump
 from equipoise.core.errors import BadInput
@@ -154,7 +154,7 @@ def _manifest(
 def _kind_name(decision: Decision) -> str:
     """Return the kind as kubectl writes it before a name, such as `deployment.apps`."""
     kind = decision.extra["kind"]
-    group = API_VERSIONS.get(kind, "").rpartition("/")[0]
+    group = (API_VERSIONS | MORE_API_VERSIONS).get(kind, "").rpartition("/")[0]
     return f"{kind.lower()}.{group}" if group else kind.lower()
 
 
