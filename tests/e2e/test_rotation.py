@@ -108,10 +108,10 @@ def _assert_told(scene: Scene) -> None:
     """The workload and the evicted pod carry the events, as kubectl shows them."""
     kubectl = scene.control_plane.kubectl
     described = " ".join(kubectl("describe", "deployment", "web", "-n", scene.namespace).split())
-    assert f"Eviction of {scene.pods['B']}: Accepted." in described  # A's was counted up
+    assert f"Evicted {scene.pods['B']}." in described  # A's was counted up
     for letter in "AB":
         about = kubectl("events", "--for", f"pod/{scene.pods[letter]}", "-n", scene.namespace)
-        assert f"Eviction of {scene.pods[letter]}: Accepted." in about
+        assert f"Evicted {scene.pods[letter]}." in about
 
 
 def test_apply_rotates_in_waves_and_says_each(scene: Scene, tmp_path: Path) -> None:
