@@ -143,7 +143,7 @@ def test_apply_rotates_in_waves_and_says_each(scene: Scene, tmp_path: Path) -> N
         f"{scene.namespace}/web: wave {number}: {scene.pods[letter]} Accepted"
         for number, letter in ((1, "A"), (2, "B"))
     ]
-    assert "the hottest pod fell by" in said.splitlines()[-1]
+    assert "The usage of the hottest pod decreased by" in said.splitlines()[-1]
     assert scene.verdict()["ending"] == "NothingLeft"
     _assert_told(scene)
     assert OVER in " ".join(
