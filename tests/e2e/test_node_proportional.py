@@ -100,5 +100,5 @@ def test_a_change_in_place_restarts_nothing_and_one_that_must_restart_says_so_be
         90,
     )
     sentence = _run(real_node, real_namespace, "plan", policy)["sentence"]
-    assert f"can't give it to {pods['greedy']} (" in sentence
+    assert f"The node cannot allocate it to {pods['greedy']} (" in sentence
     assert real_node.container(real_namespace, pods["greedy"]) == before["greedy"]
