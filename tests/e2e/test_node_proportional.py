@@ -85,7 +85,7 @@ def test_a_change_in_place_restarts_nothing_and_one_that_must_restart_says_so_be
 
     policy = _policy(tmp_path, "loud", "limits", "300m")
     said = _run(real_node, real_namespace, "plan", policy)["message"]
-    assert "the container app restarts, as its resizePolicy says" in said
+    assert "the container app restarts (resizePolicy)" in said
     assert _restarts(real_node, real_namespace, pods["loud"]) == 0
     _run(real_node, real_namespace, "apply", policy)
     wait_until(lambda: _restarts(real_node, real_namespace, pods["loud"]) == 1, "the restart", 180)
@@ -100,5 +100,5 @@ def test_a_change_in_place_restarts_nothing_and_one_that_must_restart_says_so_be
         90,
     )
     sentence = _run(real_node, real_namespace, "plan", policy)["sentence"]
-    assert f"can't give it to {pods['greedy']} (" in sentence
+    assert f"The node cannot allocate it to {pods['greedy']} (" in sentence
     assert real_node.container(real_namespace, pods["greedy"]) == before["greedy"]

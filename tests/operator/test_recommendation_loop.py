@@ -72,7 +72,7 @@ def test_an_operator_without_the_kinds_lives_and_says_it_once(
             led = "this process is the leader"
             eventually(lambda: any(line["message"].startswith(led) for line in lines()))
             eventually(lambda: _cycles_done(get(f"{address}/metrics")[1]) >= 4)
-            assert get(f"{address}/readyz") == (200, "ok\n")
+            eventually(lambda: get(f"{address}/readyz") == (200, "ok\n"))
         finally:
             assert shell.stop()
     said = [line["message"].partition(",")[0] for line in lines() if line["level"] == "warning"]
