@@ -20,7 +20,7 @@ from tests.support.crd.manifests import policy as rotation_policy
 from tests.support.crd.scaling_manifests import SCALING_GOOD
 from tests.support.e2e.replicas import Operator
 from tests.support.qos.worlds import EVICT, THROTTLE, action, pod_qos, policy, rule
-from tests.testbed import ControlPlane, StartControlPlane, binary
+from tests.testbed import ControlPlane, StartControlPlane, binary, wait_until
 from tests.testbed.scenes import deployment, namespaced
 
 SCRIPTS = Path(sys.executable).parent
@@ -69,7 +69,12 @@ def test_the_plugin_asks_the_cluster_of_kubectls_own_configuration(
     control_plane.apply(namespaced(namespace))
     config = str(control_plane.kubeconfig)
     words = ("__complete", "equipoise", "rotation", "plan", "-n", namespace[:-1])
-    assert namespace in _run(kubectl, *words, KUBECONFIG=config).stdout.splitlines()
+    # A completion waits for 1.5 s at most; a machine that stalls offers nothing.
+    wait_until(
+        lambda: namespace in _run(kubectl, *words, KUBECONFIG=config).stdout.splitlines(),
+        "the name of the namespace",
+        60,
+    )
     done = _run(kubectl, "equipoise", "pause", "-n", namespace, "--reason", "a test", KUBECONFIG=config)
     assert done.returncode == 0, done.stderr
     noted = control_plane.api.get(f"/api/v1/namespaces/{namespace}")["metadata"]["annotations"]
