@@ -149,7 +149,7 @@ def _wait_until_held(raced: Scene, taken: Scene, agent: Agent) -> None:
 
     def all_were_held() -> bool:
         for balancer in BALANCERS:
-            if "HeldByBudget: qos acted on" in _said(taken, balancer):
+            if "HeldByBudget: The balancer qos acted on" in _said(taken, balancer):
                 held[TAKEN].add(balancer)
             if "acted on" in _said(raced, balancer):
                 held[RACED].add(balancer)
